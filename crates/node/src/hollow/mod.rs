@@ -1,0 +1,1 @@
+//! A node that only pretends to run its pods.

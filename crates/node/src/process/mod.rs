@@ -1,0 +1,1 @@
+//! A small kubelet that runs pods as local processes.
