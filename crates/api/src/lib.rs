@@ -1,1 +1,51 @@
+//! Kinds, versions, conversion, conditions and admission: what the API is, without any I/O.
+//!
+//! Flows: `schemas/*.json` (one description of every version) -> typed hubs in [`kinds`] and the CustomResourceDefinitions in
+//! [`crds`]; objects of any version -> [`conversion`] -> the hub. Holds: no clock, no randomness, no client; time is an argument.
+
+pub mod admission;
+pub mod conditions;
+pub mod conversion;
+pub mod crds;
+pub mod kinds;
+pub mod object;
+pub mod registry;
+pub mod version;
 pub mod yaml;
+
+pub use object::{Object, ObjectKey, Owner};
+pub use version::KubeVersion;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// A typed hub kind.
+pub trait Kind: serde::de::DeserializeOwned {
+    const GROUP: &'static str;
+    const VERSION: &'static str;
+    const KIND: &'static str;
+    const PLURAL: &'static str;
+
+    fn metadata(&self) -> &ObjectMeta;
+}
+
+/// Labels, annotations and finalizers that Cluster API fixes.
+pub mod names {
+    pub const CLUSTER_NAME_LABEL: &str = "cluster.x-k8s.io/cluster-name";
+    pub const DEPLOYMENT_NAME_LABEL: &str = "cluster.x-k8s.io/deployment-name";
+    pub const SET_NAME_LABEL: &str = "cluster.x-k8s.io/set-name";
+    pub const TEMPLATE_HASH_LABEL: &str = "machine-template-hash";
+    pub const PAUSED_ANNOTATION: &str = "cluster.x-k8s.io/paused";
+    pub const DELETE_MACHINE_ANNOTATION: &str = "cluster.x-k8s.io/delete-machine";
+    pub const CLONED_FROM_NAME: &str = "cluster.x-k8s.io/cloned-from-name";
+    pub const CLONED_FROM_GROUP_KIND: &str = "cluster.x-k8s.io/cloned-from-groupkind";
+    pub const SECRET_TYPE: &str = "cluster.x-k8s.io/secret";
+    pub const NODE_UNINITIALIZED_TAINT: &str = "node.cluster.x-k8s.io/uninitialized";
+
+    pub const CLUSTER_FINALIZER: &str = "cluster.cluster.x-k8s.io";
+    pub const MACHINE_FINALIZER: &str = "machine.cluster.x-k8s.io";
+    pub const MACHINE_SET_FINALIZER: &str = "cluster.x-k8s.io/machineset";
+    pub const MACHINE_DEPLOYMENT_FINALIZER: &str = "cluster.x-k8s.io/machinedeployment";
+    pub const OPENSTACK_CLUSTER_FINALIZER: &str = "openstackcluster.infrastructure.cluster.x-k8s.io";
+    pub const OPENSTACK_MACHINE_FINALIZER: &str = "openstackmachine.infrastructure.cluster.x-k8s.io";
+    pub const KAMAJI_FINALIZER: &str = "kamajicontrolplane.controlplane.cluster.x-k8s.io";
+}

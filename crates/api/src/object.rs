@@ -1,0 +1,188 @@
+//! An object of any kind, as JSON with typed access to its metadata.
+//!
+//! Holds: an [`Object`] is exactly what the API server sent (less `managedFields`), so fields that no typed hub knows are never lost.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::Kind;
+
+/// Names one object in a cluster: its group and kind (never a version), namespace and name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ObjectKey {
+    pub group: String,
+    pub kind: String,
+    /// Empty for cluster-scoped kinds.
+    pub namespace: String,
+    pub name: String,
+}
+
+impl ObjectKey {
+    pub fn new(group: &str, kind: &str, namespace: &str, name: &str) -> Self {
+        Self { group: group.into(), kind: kind.into(), namespace: namespace.into(), name: name.into() }
+    }
+
+    pub fn of<K: Kind>(namespace: &str, name: &str) -> Self {
+        Self::new(K::GROUP, K::KIND, namespace, name)
+    }
+}
+
+impl std::fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "{}/{}", self.kind, self.name)
+        } else {
+            write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+        }
+    }
+}
+
+/// Whoever an object belongs to.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Owner {
+    pub api_version: String,
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub controller: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub block_owner_deletion: bool,
+}
+
+impl Owner {
+    pub fn group(&self) -> &str {
+        self.api_version.split_once('/').map_or("", |(group, _)| group)
+    }
+}
+
+/// An object as the API server knows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Object(pub Value);
+
+impl Object {
+    /// An object that says nothing but who it is.
+    pub fn named(api_version: &str, kind: &str, namespace: &str, name: &str) -> Self {
+        let mut metadata = json!({ "name": name });
+        if !namespace.is_empty() {
+            metadata["namespace"] = namespace.into();
+        }
+        Self(json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata }))
+    }
+
+    /// The typed hub of this object; fields that do not fit are an error that says which.
+    pub fn typed<K: Kind>(&self) -> Result<K, serde_json::Error> {
+        K::deserialize(&self.0)
+    }
+
+    pub fn get(&self, pointer: &str) -> &Value {
+        self.0.pointer(pointer).unwrap_or(&Value::Null)
+    }
+
+    pub fn text(&self, pointer: &str) -> &str {
+        self.get(pointer).as_str().unwrap_or_default()
+    }
+
+    pub fn api_version(&self) -> &str {
+        self.text("/apiVersion")
+    }
+
+    pub fn group(&self) -> &str {
+        self.api_version().split_once('/').map_or("", |(group, _)| group)
+    }
+
+    pub fn kind(&self) -> &str {
+        self.text("/kind")
+    }
+
+    pub fn name(&self) -> &str {
+        self.text("/metadata/name")
+    }
+
+    pub fn namespace(&self) -> &str {
+        self.text("/metadata/namespace")
+    }
+
+    pub fn uid(&self) -> &str {
+        self.text("/metadata/uid")
+    }
+
+    pub fn resource_version(&self) -> &str {
+        self.text("/metadata/resourceVersion")
+    }
+
+    pub fn generation(&self) -> i64 {
+        self.get("/metadata/generation").as_i64().unwrap_or_default()
+    }
+
+    pub fn key(&self) -> ObjectKey {
+        ObjectKey::new(self.group(), self.kind(), self.namespace(), self.name())
+    }
+
+    pub fn is_deleting(&self) -> bool {
+        self.get("/metadata/deletionTimestamp").is_string()
+    }
+
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.get("/metadata/labels").get(name).and_then(Value::as_str)
+    }
+
+    pub fn annotation(&self, name: &str) -> Option<&str> {
+        self.get("/metadata/annotations").get(name).and_then(Value::as_str)
+    }
+
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        serde_json::from_value(self.get("/metadata/labels").clone()).unwrap_or_default()
+    }
+
+    pub fn finalizers(&self) -> Vec<&str> {
+        self.get("/metadata/finalizers").as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    }
+
+    pub fn owners(&self) -> Vec<Owner> {
+        serde_json::from_value(self.get("/metadata/ownerReferences").clone()).unwrap_or_default()
+    }
+
+    pub fn controller(&self) -> Option<Owner> {
+        self.owners().into_iter().find(|owner| owner.controller)
+    }
+
+    pub fn is_owned_by(&self, uid: &str) -> bool {
+        self.owners().iter().any(|owner| owner.uid == uid)
+    }
+
+    /// A reference from a child to this object.
+    pub fn as_owner(&self, controller: bool) -> Owner {
+        Owner {
+            api_version: self.api_version().into(),
+            kind: self.kind().into(),
+            name: self.name().into(),
+            uid: self.uid().into(),
+            controller,
+            block_owner_deletion: controller,
+        }
+    }
+
+    /// A value of a Secret's `data`, decoded, as text.
+    pub fn secret_text(&self, key: &str) -> Option<String> {
+        let encoded = self.get("/data").get(key)?.as_str()?;
+        String::from_utf8(STANDARD.decode(encoded).ok()?).ok()
+    }
+
+    /// Field by field comparison that ignores what the server fills in.
+    pub fn without_server_fields(&self) -> Value {
+        let mut value = self.0.clone();
+        if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+            for field in ["managedFields", "resourceVersion", "uid", "creationTimestamp", "generation", "selfLink"] {
+                metadata.remove(field);
+            }
+        }
+        value
+    }
+}
