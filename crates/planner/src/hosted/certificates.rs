@@ -1,0 +1,176 @@
+//! What keys and certificates a control plane needs, in which Secrets, and in which order.
+
+use hangar_api::Object;
+use hangar_api::names::{CLUSTER_NAME_LABEL, SECRET_TYPE};
+use serde_json::json;
+
+use super::{Addresses, ControlPlane};
+use crate::intent::fingerprint;
+use crate::step::{Issue, LeafCertificate, Material, Signer};
+
+/// What a Secret was issued for: another wish means another Secret.
+pub const ISSUED_FOR_ANNOTATION: &str = "hangar.dev/issued-for";
+
+/// Authorities and keys that need nobody else's signature.
+pub fn roots(plane: &ControlPlane) -> Vec<Issue> {
+    let authority = |suffix: &str, common_name: &str, files: &[(&str, &str)]| Issue {
+        secret: secret(plane, &plane.object(suffix), common_name),
+        material: Material::Authority {
+            common_name: common_name.to_owned(),
+            files: files.iter().map(|(crt, key)| ((*crt).to_owned(), (*key).to_owned())).collect(),
+        },
+    };
+    vec![
+        authority("-ca", "kubernetes", &[("ca.crt", "ca.key"), ("tls.crt", "tls.key")]),
+        authority("-front-proxy-ca-certificate", "front-proxy-ca", &[("front-proxy-ca.crt", "front-proxy-ca.key")]),
+        Issue {
+            secret: secret(plane, &plane.object("-sa-certificate"), "sa"),
+            material: Material::ServiceAccount { public_file: "sa.pub".into(), private_file: "sa.key".into() },
+        },
+    ]
+}
+
+/// Everything that the authorities sign.
+pub fn leaves(
+    plane: &ControlPlane,
+    addresses: &Addresses,
+    ca: &Signer,
+    front_proxy: &Signer,
+    datastore: &Signer,
+) -> Vec<Issue> {
+    let mut issues = vec![
+        leaf(plane, "-api-server-certificate", ca, server(plane, addresses), "apiserver", None),
+        leaf(
+            plane,
+            "-api-server-kubelet-client-certificate",
+            ca,
+            client("kube-apiserver-kubelet-client", &["system:masters"]),
+            "apiserver-kubelet-client",
+            None,
+        ),
+        leaf(
+            plane,
+            "-front-proxy-client-certificate",
+            front_proxy,
+            client("front-proxy-client", &[]),
+            "front-proxy-client",
+            None,
+        ),
+        leaf(plane, "-datastore-certificate", datastore, client(&plane.datastore.user, &[]), "server", Some("ca.crt")),
+    ];
+    issues.extend(kubeconfigs(plane, addresses, ca));
+    issues
+}
+
+fn kubeconfigs(plane: &ControlPlane, addresses: &Addresses, ca: &Signer) -> Vec<Issue> {
+    let public = format!("https://{}", host_port(&addresses.endpoint, plane.exposure.port));
+    let inner = format!("https://{}", host_port(&addresses.cluster_ip, plane.exposure.port));
+    let kubeconfig = |suffix: &str, subject: LeafCertificate, user: &str, files: &[(&str, &String)]| {
+        let wish = json!([subject.common_name, subject.organizations, files, ca.certificate_pem]).to_string();
+        Issue {
+            secret: secret(plane, &plane.object(suffix), &wish),
+            material: Material::Kubeconfig {
+                authority: ca.clone(),
+                leaf: subject,
+                cluster: plane.cluster_name.clone(),
+                user: user.to_owned(),
+                files: files.iter().map(|(file, server)| ((*file).to_owned(), (*server).clone())).collect(),
+            },
+        }
+    };
+    let admin = format!("{}-admin", plane.cluster_name);
+    vec![
+        kubeconfig(
+            "-admin-kubeconfig",
+            client("kubernetes-admin", &["system:masters"]),
+            &admin,
+            &[("admin.conf", &public), ("admin.svc", &inner)],
+        ),
+        kubeconfig(
+            "-controller-manager-kubeconfig",
+            client("system:kube-controller-manager", &[]),
+            "system:kube-controller-manager",
+            &[("controller-manager.conf", &inner)],
+        ),
+        kubeconfig(
+            "-scheduler-kubeconfig",
+            client("system:kube-scheduler", &[]),
+            "system:kube-scheduler",
+            &[("scheduler.conf", &inner)],
+        ),
+    ]
+}
+
+/// An IPv6 address needs brackets before a port.
+pub fn host_port(host: &str, port: i64) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+fn server(plane: &ControlPlane, addresses: &Addresses) -> LeafCertificate {
+    let domain = &plane.network.domain;
+    let mut names = vec![
+        "localhost".to_owned(),
+        "127.0.0.1".into(),
+        "kubernetes".into(),
+        "kubernetes.default".into(),
+        "kubernetes.default.svc".into(),
+        format!("kubernetes.default.svc.{domain}"),
+        plane.name.clone(),
+        format!("{}.{}.svc", plane.name, plane.namespace),
+        format!("{}.{}.svc.cluster.local", plane.name, plane.namespace),
+        plane.kubernetes_service_ip(),
+        addresses.cluster_ip.clone(),
+        addresses.endpoint.clone(),
+    ];
+    names.extend(plane.network.certificate_names.iter().cloned());
+    names.sort();
+    names.dedup();
+    LeafCertificate { common_name: "kube-apiserver".into(), organizations: vec![], names, server: true, client: false }
+}
+
+fn client(common_name: &str, organizations: &[&str]) -> LeafCertificate {
+    LeafCertificate {
+        common_name: common_name.to_owned(),
+        organizations: organizations.iter().map(|name| (*name).to_owned()).collect(),
+        names: vec![],
+        server: false,
+        client: true,
+    }
+}
+
+fn leaf(
+    plane: &ControlPlane,
+    suffix: &str,
+    authority: &Signer,
+    leaf: LeafCertificate,
+    file: &str,
+    ca_file: Option<&str>,
+) -> Issue {
+    let wish = json!([leaf.common_name, leaf.organizations, leaf.names, authority.certificate_pem]).to_string();
+    Issue {
+        secret: secret(plane, &plane.object(suffix), &wish),
+        material: Material::Leaf {
+            authority: authority.clone(),
+            leaf,
+            files: (format!("{file}.crt"), format!("{file}.key")),
+            ca_file: ca_file.map(str::to_owned),
+        },
+    }
+}
+
+fn secret(plane: &ControlPlane, name: &str, wish: &str) -> Object {
+    let mut secret = Object::named("v1", "Secret", &plane.namespace, name);
+    secret.0["metadata"]["labels"] =
+        json!({ CLUSTER_NAME_LABEL: plane.cluster_name, "kamaji.clastix.io/name": plane.name });
+    secret.0["metadata"]["annotations"] = json!({ ISSUED_FOR_ANNOTATION: fingerprint(&wish.into()) });
+    secret
+}
+
+/// A Secret that Cluster API and its users look for, with the content of another.
+pub fn published(plane: &ControlPlane, name: &str, data: serde_json::Value) -> Object {
+    let mut secret = Object::named("v1", "Secret", &plane.namespace, name);
+    secret.0["metadata"]["labels"] = json!({ CLUSTER_NAME_LABEL: plane.cluster_name });
+    secret.0["type"] = SECRET_TYPE.into();
+    secret.0["data"] = data;
+    secret
+}

@@ -1,0 +1,133 @@
+//! From Kamaji's words to the one model of hosted control planes.
+
+use hangar_api::KubeVersion;
+use hangar_api::kinds::KamajiControlPlane;
+use serde_json::{Map, Value, json};
+
+use super::{DatastoreView, World};
+use crate::hosted::{AddonImage, Addons, Component, ControlPlane, Datastore, Exposure, Kubelet, Network, nth_address};
+
+const SERVICE_CIDR: &str = "10.96.0.0/16";
+const POD_CIDR: &str = "10.244.0.0/16";
+const REGISTRY: &str = "registry.k8s.io";
+const API_PORT: i64 = 6443;
+
+/// The model, or what in the spec cannot be used.
+pub fn control_plane(world: &World) -> Result<ControlPlane, String> {
+    let spec = &world.kind.spec;
+    let version = KubeVersion::parse(&spec.version)
+        .ok_or_else(|| format!("spec.version {:?} is not a Kubernetes version such as v1.34.4", spec.version))?;
+    let endpoints = match &world.datastore {
+        DatastoreView::Ready { endpoints, .. } => endpoints.clone(),
+        _ => vec![],
+    };
+    let raw = world.object.get("/spec");
+    Ok(ControlPlane {
+        namespace: world.object.namespace().to_owned(),
+        name: world.object.name().to_owned(),
+        cluster_name: world.cluster.as_ref().map_or_else(|| world.object.name(), |cluster| cluster.name()).to_owned(),
+        version,
+        replicas: spec.replicas.unwrap_or(2),
+        registry: spec.registry.clone().filter(|registry| !registry.is_empty()).unwrap_or_else(|| REGISTRY.into()),
+        api_server: component(&raw["apiServer"]),
+        controller_manager: component(&raw["controllerManager"]),
+        scheduler: component(&raw["scheduler"]),
+        network: network(world)?,
+        exposure: exposure(raw),
+        datastore: datastore(world, endpoints),
+        kubelet: kubelet(raw),
+        addons: addons(&world.kind),
+        placement: placement(&raw["deployment"]),
+    })
+}
+
+/// The object's UID is the schema and the user unless the spec names others: names can collide, UIDs cannot.
+pub fn datastore(world: &World, endpoints: Vec<String>) -> Datastore {
+    let spec = &world.kind.spec;
+    let or_uid = |name: &Option<String>| {
+        name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| world.object.uid().to_owned())
+    };
+    Datastore { endpoints, schema: or_uid(&spec.data_store_schema), user: or_uid(&spec.data_store_username) }
+}
+
+fn component(spec: &Value) -> Component {
+    Component {
+        image: spec["containerImageName"].as_str().filter(|name| !name.is_empty()).map(str::to_owned),
+        extra_args: texts(&spec["extraArgs"]),
+        resources: spec["resources"].clone(),
+    }
+}
+
+fn network(world: &World) -> Result<Network, String> {
+    let cluster = world.cluster.as_ref().map(|cluster| cluster.get("/spec/clusterNetwork").clone()).unwrap_or_default();
+    let block = |field: &str, default: &str| cluster[field]["cidrBlocks"][0].as_str().unwrap_or(default).to_owned();
+    let services = block("services", SERVICE_CIDR);
+    let service_cidr: ipnet::IpNet = services
+        .parse()
+        .map_err(|_| format!("the Cluster's service range {services:?} is not a CIDR such as {SERVICE_CIDR}"))?;
+    let network = world.object.get("/spec/network");
+    let chosen = texts(&world.object.get("/spec/addons/coreDNS")["dnsServiceIPs"])
+        .into_iter()
+        .chain(texts(&network["dnsServiceIPs"]))
+        .next();
+    Ok(Network {
+        dns_ip: chosen.unwrap_or_else(|| nth_address(&service_cidr, 10)),
+        service_cidr,
+        pod_cidr: block("pods", POD_CIDR),
+        domain: cluster["serviceDomain"].as_str().filter(|name| !name.is_empty()).unwrap_or("cluster.local").to_owned(),
+        certificate_names: texts(&network["certSANs"]),
+    })
+}
+
+fn exposure(spec: &Value) -> Exposure {
+    let network = &spec["network"];
+    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    Exposure {
+        service_type: text(&network["serviceType"]).unwrap_or_else(|| "LoadBalancer".into()),
+        port: API_PORT,
+        address: text(&network["serviceAddress"]),
+        labels: network["serviceLabels"].clone(),
+        annotations: network["serviceAnnotations"].clone(),
+        source_ranges: texts(&network["loadBalancerConfig"]["loadBalancerSourceRanges"]),
+        class: text(&network["loadBalancerConfig"]["loadBalancerClass"]),
+    }
+}
+
+fn kubelet(spec: &Value) -> Kubelet {
+    let types = texts(&spec["kubelet"]["preferredAddressTypes"]);
+    let defaults = || ["InternalIP", "ExternalIP", "Hostname"].map(str::to_owned).to_vec();
+    Kubelet {
+        preferred_address_types: if types.is_empty() { defaults() } else { types },
+        cgroup_driver: spec["kubelet"]["cgroupfs"].as_str().unwrap_or("systemd").to_owned(),
+    }
+}
+
+fn addons(kind: &KamajiControlPlane) -> Addons {
+    let addons = kind.spec.addons.clone().unwrap_or_default();
+    Addons {
+        core_dns: addons.core_dns.map(|image| AddonImage { repository: image.image_repository, tag: image.image_tag }),
+        kube_proxy: addons
+            .kube_proxy
+            .map(|image| AddonImage { repository: image.image_repository, tag: image.image_tag }),
+        konnectivity: addons.konnectivity.is_some(),
+    }
+}
+
+/// Parts of the pod that are the user's alone.
+fn placement(deployment: &Value) -> Value {
+    const FIELDS: [&str; 6] = [
+        "nodeSelector",
+        "runtimeClassName",
+        "serviceAccountName",
+        "affinity",
+        "tolerations",
+        "topologySpreadConstraints",
+    ];
+    let given = FIELDS.iter().filter(|field| !deployment[**field].is_null());
+    let fields: Map<String, Value> = given.map(|field| ((*field).to_owned(), deployment[*field].clone())).collect();
+    if fields.is_empty() { json!({}) } else { fields.into() }
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}

@@ -1,0 +1,150 @@
+//! Everything that a plan may ask for, and what comes back.
+//!
+//! Holds: a step carries all it needs; the executor that runs it makes no choice.
+
+use hangar_api::{Object, ObjectKey};
+use serde_json::Value;
+
+use crate::cloud::{CloudAnswer, CloudCall};
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Server-side apply of exactly these fields to the management cluster.
+    Apply(Object),
+    /// Change these fields of an object that somebody else made; lists are whole, hence the version they were read at.
+    Patch { key: ObjectKey, uid: String, resource_version: Option<String>, fields: Value },
+    /// Delete this object, if it is still the one with this UID.
+    Delete { key: ObjectKey, uid: String },
+    /// Make keys and certificates and store them as this Secret.
+    Issue(Issue),
+    /// One call to the cloud.
+    Cloud(CloudCall),
+    /// One call to the datastore of control planes.
+    Datastore(DatastoreCall),
+    /// One call to the tenant cluster.
+    Tenant(TenantCall),
+}
+
+/// A Secret whose content has to be generated.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Issue {
+    /// The Secret without its data.
+    pub secret: Object,
+    pub material: Material,
+}
+
+/// What goes into a generated Secret.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Material {
+    /// A new authority under each of the names: `<name>.crt` and `<name>.key`.
+    Authority { common_name: String, files: Vec<(String, String)> },
+    /// A leaf, signed by the authority given.
+    Leaf { authority: Signer, leaf: LeafCertificate, files: (String, String), ca_file: Option<String> },
+    /// A kubeconfig for one identity, in one or more files that differ by server.
+    Kubeconfig { authority: Signer, leaf: LeafCertificate, cluster: String, user: String, files: Vec<(String, String)> },
+    /// The key pair for service account tokens.
+    ServiceAccount { public_file: String, private_file: String },
+}
+
+/// An authority that may sign: both PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Signer {
+    pub certificate_pem: String,
+    pub key_pem: String,
+    /// What clients must trust, if that is another authority than the one that signs them.
+    pub trust_pem: Option<String>,
+}
+
+/// The subject of a certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeafCertificate {
+    pub common_name: String,
+    pub organizations: Vec<String>,
+    pub names: Vec<String>,
+    pub server: bool,
+    pub client: bool,
+}
+
+/// What the shared etcd is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DatastoreCall {
+    /// A user and a role that may read and write below one prefix, nothing else.
+    Admit { user: String, role: String, prefix: String },
+    /// User, role and every key below the prefix go.
+    Evict { user: String, role: String, prefix: String },
+}
+
+/// What the tenant cluster is asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum TenantCall {
+    /// Server-side apply of these objects, in order.
+    Apply(Vec<Object>),
+    /// A new bootstrap token that lives this many seconds.
+    CreateToken {
+        seconds: i64,
+    },
+    /// The same token lives on.
+    ExtendToken {
+        id: String,
+        seconds: i64,
+    },
+    DeleteNode {
+        name: String,
+    },
+    /// Labels, annotations and taints of a node, when its machine has taken it over.
+    AdoptNode {
+        name: String,
+        annotations: Vec<(String, String)>,
+        remove_taint: String,
+    },
+}
+
+/// What a step brought back.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Effect {
+    Applied(Object),
+    Deleted(ObjectKey),
+    Cloud(CloudAnswer),
+    Datastore(DatastoreCall),
+    Tenant(TenantAnswer),
+}
+
+#[derive(Clone, PartialEq)]
+pub enum TenantAnswer {
+    Applied,
+    /// Goes into user-data at once; kept nowhere else.
+    Token {
+        id: String,
+        secret: String,
+        expires: jiff::Timestamp,
+    },
+    TokenExtended {
+        expires: jiff::Timestamp,
+    },
+    NodeDeleted,
+    NodeAdopted,
+}
+
+impl std::fmt::Debug for TenantAnswer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Applied => "Applied",
+            Self::Token { .. } => "Token(..)",
+            Self::TokenExtended { .. } => "TokenExtended",
+            Self::NodeDeleted => "NodeDeleted",
+            Self::NodeAdopted => "NodeAdopted",
+        })
+    }
+}
+
+impl std::fmt::Debug for Material {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Authority { common_name, .. } => write!(f, "Authority({common_name})"),
+            Self::Leaf { leaf, .. } => write!(f, "Leaf({})", leaf.common_name),
+            Self::Kubeconfig { user, .. } => write!(f, "Kubeconfig({user})"),
+            Self::ServiceAccount { .. } => f.write_str("ServiceAccount"),
+        }
+    }
+}
