@@ -1,5 +1,7 @@
 //! The client against the cloud in memory: lookups, creation, deletion in order, every class of error, tokens, pages.
 
+#![allow(clippy::unwrap_used, reason = "the helpers of a test file are tests too")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

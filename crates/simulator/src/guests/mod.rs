@@ -1,7 +1,13 @@
 //! What runs on a server: the cloud boots guests and shuts them down, a driver decides what that means.
 
+mod cloud_init;
+mod hollow;
+mod join_config;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+
+pub use hollow::HollowGuests;
 
 /// Called when a server turns ACTIVE and when it is gone; neither may block.
 pub trait GuestDriver: Send + Sync {
