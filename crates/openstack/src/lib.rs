@@ -1,1 +1,27 @@
+//! A thin OpenStack client: one [`Cloud`] per credential, typed calls, errors in the cloud's own words.
+//!
+//! Flows: clouds.yaml -> [`CloudConfig`] -> [`Cloud`] -> (token, catalog) -> request -> wire type or [`Error`].
+//! Holds: building a `Cloud` does no I/O; one token is asked for at a time; a refused token is renewed once and the call
+//! repeated once; nothing in here sleeps or retries otherwise, because when to try again is the caller's decision.
+//! The types in [`wire`] are shared with the simulator, so the two cannot drift apart.
 
+mod cloud;
+mod config;
+mod counts;
+mod endpoint;
+mod error;
+mod glance;
+mod neutron;
+mod nova;
+mod query;
+mod session;
+mod transport;
+pub mod wire;
+
+pub use cloud::Cloud;
+pub use config::{CloudConfig, ConfigError};
+pub use counts::CallCounts;
+pub use error::{Error, ErrorKind, Service};
+pub use query::{ImageQuery, NetworkQuery, PortQuery, SecurityGroupQuery, ServerQuery, SubnetQuery, TagFilter};
+pub use transport::{BoxError, Transport, http_transport};
+pub use wire::*;

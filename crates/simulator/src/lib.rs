@@ -1,1 +1,30 @@
+//! OpenStack in memory over real HTTP: Keystone, Nova, Neutron and Glance as far as clusters need them.
+//!
+//! Flows: request -> [`front`] (fault rules, token, journal) -> one of the services -> state -> answer; servers change
+//! state later by [`lifecycle`] and then boot a guest. Holds: one lock around all state, never held across an await; time
+//! is tokio's, so a paused clock works; error bodies and words are those of the real services.
 
+mod admin;
+pub mod cloud_controller;
+mod compute;
+mod faults;
+mod front;
+pub mod guests;
+mod identity;
+mod image;
+mod inventory;
+mod lifecycle;
+mod listing;
+mod network;
+mod reply;
+mod save;
+mod security_group;
+mod server_create;
+mod simulator;
+pub mod starter;
+mod state;
+
+pub use faults::{Call, CallInfo, Fault, FaultAction, FaultRule};
+pub use guests::{Console, Guest, GuestDriver};
+pub use inventory::{Inventory, Item};
+pub use simulator::{Options, Simulator, SimulatorError};

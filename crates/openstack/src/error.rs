@@ -1,0 +1,277 @@
+//! What a cloud answered when it did not do what was asked, sorted by what a caller can do about it.
+//!
+//! Holds: the message is the cloud's own, the request id is kept (operators search their logs by it), no token or password
+//! ever gets in here.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::{HeaderMap, Method, StatusCode};
+use serde_json::Value;
+
+/// Who answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Service {
+    Keystone,
+    Nova,
+    Neutron,
+    Glance,
+}
+
+impl fmt::Display for Service {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Keystone => "keystone",
+            Self::Nova => "nova",
+            Self::Neutron => "neutron",
+            Self::Glance => "glance",
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorKind {
+    Unauthorized,
+    Forbidden,
+    /// A limit of the project: only people can help.
+    Quota,
+    NotFound,
+    Conflict,
+    BadRequest,
+    /// The cloud asks for patience.
+    TooManyRequests {
+        retry_after: Option<Duration>,
+    },
+    Server,
+    /// No answer: the call may or may not have been carried out.
+    Unreachable,
+    /// An answer that makes no sense.
+    Malformed,
+}
+
+/// One failed call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error {
+    pub kind: ErrorKind,
+    /// The cloud's own words.
+    pub message: String,
+    pub request_id: Option<String>,
+    pub service: Service,
+    pub method: Method,
+    /// Below the service's endpoint, without the query.
+    pub path: String,
+    pub status: Option<u16>,
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { service, method, path, message, .. } = self;
+        match (self.status, self.kind) {
+            (Some(status), ErrorKind::Malformed) => {
+                write!(f, "{service} gave an unreadable answer to {method} {path} ({status}): {message}")?;
+            }
+            (Some(status), _) => write!(f, "{service} refused {method} {path} ({status}): {message}")?,
+            (None, ErrorKind::Unreachable) => write!(f, "{service} did not answer {method} {path}: {message}")?,
+            (None, _) => write!(f, "{service} cannot be asked {method} {path}: {message}")?,
+        }
+        match &self.request_id {
+            Some(id) => write!(f, " [{id}]"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl Error {
+    pub fn is_not_found(&self) -> bool {
+        self.kind == ErrorKind::NotFound
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn retryable(&self) -> bool {
+        matches!(self.kind, ErrorKind::TooManyRequests { .. } | ErrorKind::Server | ErrorKind::Unreachable)
+    }
+}
+
+/// Where a call went, so that errors can name it.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub service: Service,
+    pub method: Method,
+    pub path: String,
+}
+
+impl Target {
+    pub(crate) fn error(&self, kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error {
+            kind,
+            message: message.into(),
+            request_id: None,
+            service: self.service,
+            method: self.method.clone(),
+            path: self.path.clone(),
+            status: None,
+        }
+    }
+
+    pub(crate) fn refused(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
+        let message = words(body).unwrap_or_else(|| status.canonical_reason().unwrap_or("no reason given").to_owned());
+        Error {
+            status: Some(status.as_u16()),
+            request_id: request_id(headers),
+            ..self.error(kind(status, headers, body, &message), message)
+        }
+    }
+
+    pub(crate) fn malformed(&self, status: StatusCode, headers: &HeaderMap, why: impl fmt::Display) -> Error {
+        Error {
+            status: Some(status.as_u16()),
+            request_id: request_id(headers),
+            ..self.error(ErrorKind::Malformed, why.to_string())
+        }
+    }
+}
+
+fn kind(status: StatusCode, headers: &HeaderMap, body: &[u8], message: &str) -> ErrorKind {
+    let retry_after = retry_after(headers);
+    let quota = || {
+        let says = message.to_ascii_lowercase();
+        says.contains("quota exceeded")
+            || says.contains("quota has been")
+            || neutron_type(body) == Some("OverQuota".into())
+    };
+    match status.as_u16() {
+        401 => ErrorKind::Unauthorized,
+        // Nova and Cinder say 413 both for limits and for haste; only the latter names a time.
+        403 | 409 | 413 if quota() => ErrorKind::Quota,
+        403 => ErrorKind::Forbidden,
+        404 | 410 => ErrorKind::NotFound,
+        409 | 412 => ErrorKind::Conflict,
+        413 if retry_after.is_some() => ErrorKind::TooManyRequests { retry_after },
+        413 => ErrorKind::Quota,
+        429 => ErrorKind::TooManyRequests { retry_after },
+        503 if retry_after.is_some() => ErrorKind::TooManyRequests { retry_after },
+        400..=499 => ErrorKind::BadRequest,
+        500..=599 => ErrorKind::Server,
+        _ => ErrorKind::Malformed,
+    }
+}
+
+fn neutron_type(body: &[u8]) -> Option<String> {
+    let value: Value = serde_json::from_slice(body).ok()?;
+    Some(value.get("NeutronError")?.get("type")?.as_str()?.to_owned())
+}
+
+/// The message out of any of OpenStack's error bodies: `{"forbidden": {"message"}}`, `{"NeutronError": {"message"}}`,
+/// `{"error": {"message"}}`, `{"faultstring"}`, and the HTML of Glance and of proxies.
+fn words(body: &[u8]) -> Option<String> {
+    const LONGEST: usize = 1000;
+    let text = match serde_json::from_slice::<Value>(body) {
+        Ok(value) => message_in(&value)?.to_owned(),
+        Err(_) => without_tags(&String::from_utf8_lossy(body)),
+    };
+    let text = text.trim();
+    (!text.is_empty()).then(|| text.chars().take(LONGEST).collect())
+}
+
+fn message_in(value: &Value) -> Option<&str> {
+    let pick =
+        |value: &Value| ["message", "faultstring"].into_iter().find(|key| value.get(key).is_some_and(Value::is_string));
+    if let Some(key) = pick(value) {
+        return value.get(key).and_then(Value::as_str);
+    }
+    value.as_object()?.values().find_map(|inner| pick(inner).and_then(|key| inner.get(key)).and_then(Value::as_str))
+}
+
+fn without_tags(html: &str) -> String {
+    let mut text = String::new();
+    let mut inside = false;
+    for letter in html.chars() {
+        match letter {
+            '<' => inside = true,
+            '>' => {
+                inside = false;
+                text.push(' ');
+            }
+            _ if !inside => text.push(letter),
+            _ => {}
+        }
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn request_id(headers: &HeaderMap) -> Option<String> {
+    ["x-openstack-request-id", "x-compute-request-id"]
+        .iter()
+        .find_map(|name| headers.get(*name)?.to_str().ok().map(str::to_owned))
+}
+
+/// Seconds only: no OpenStack service sends a date.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(status: u16, retry_after: Option<&'static str>, body: &str) -> Error {
+        let target = Target { service: Service::Nova, method: Method::POST, path: "/servers".to_owned() };
+        let mut headers = HeaderMap::new();
+        headers.insert("x-openstack-request-id", http::HeaderValue::from_static("req-1"));
+        if let Some(seconds) = retry_after {
+            headers.insert("retry-after", http::HeaderValue::from_static(seconds));
+        }
+        target.refused(StatusCode::from_u16(status).unwrap(), &headers, body.as_bytes())
+    }
+
+    #[test]
+    fn every_class_of_answer_has_its_kind() {
+        let over = r#"{"NeutronError": {"type": "OverQuota", "message": "Quota exceeded for resources: ['port'].", "detail": ""}}"#;
+        let instances = r#"{"forbidden": {"code": 403, "message": "Quota exceeded for instances: Requested 1"}}"#;
+        let wait = Some(Duration::from_secs(7));
+        let table = [
+            (401, None, "{}", ErrorKind::Unauthorized),
+            (403, None, instances, ErrorKind::Quota),
+            (403, None, r#"{"forbidden": {"message": "Policy doesn't allow it"}}"#, ErrorKind::Forbidden),
+            (404, None, "", ErrorKind::NotFound),
+            (409, None, over, ErrorKind::Quota),
+            (409, None, r#"{"NeutronError": {"type": "PortInUse", "message": "in use"}}"#, ErrorKind::Conflict),
+            (400, None, "", ErrorKind::BadRequest),
+            (413, Some("7"), "", ErrorKind::TooManyRequests { retry_after: wait }),
+            (413, None, "", ErrorKind::Quota),
+            (429, Some("7"), "", ErrorKind::TooManyRequests { retry_after: wait }),
+            (429, None, "", ErrorKind::TooManyRequests { retry_after: None }),
+            (503, Some("7"), "", ErrorKind::TooManyRequests { retry_after: wait }),
+            (503, None, "", ErrorKind::Server),
+            (500, None, "", ErrorKind::Server),
+        ];
+        for (status, seconds, body, kind) in table {
+            assert_eq!(refused(status, seconds, body).kind, kind, "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn the_text_names_service_call_status_words_and_request() {
+        let body = r#"{"forbidden": {"code": 403, "message": "Quota exceeded for instances: Requested 1"}}"#;
+        assert_eq!(
+            refused(403, None, body).to_string(),
+            "nova refused POST /servers (403): Quota exceeded for instances: Requested 1 [req-1]"
+        );
+    }
+
+    #[test]
+    fn words_are_found_in_every_kind_of_body() {
+        let table = [
+            (r#"{"error": {"code": 401, "message": "Sign in", "title": "Unauthorized"}}"#, "Sign in"),
+            (r#"{"faultcode": "Client", "faultstring": "Bad listener", "debuginfo": null}"#, "Bad listener"),
+            (r#"{"message": "No such image", "code": "404 Not Found"}"#, "No such image"),
+            ("<html><head><title>404</title></head><body>Not <b>here</b></body></html>", "404 Not here"),
+            ("", "Bad Request"),
+        ];
+        for (body, expected) in table {
+            assert_eq!(refused(400, None, body).message, expected, "{body}");
+        }
+    }
+}

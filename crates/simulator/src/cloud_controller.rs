@@ -1,0 +1,212 @@
+//! What OpenStack's cloud controller manager does for Nodes: says which server a Node is and where, and takes away Nodes
+//! whose server is gone.
+//!
+//! Flows: watch of Nodes, and changes of servers -> plan -> patch or delete. Holds: event-driven, no polling; a Node that
+//! is as it should be is not written; a Node this cloud never knew is left alone.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt, TryStreamExt};
+use hangar_openstack::wire::Server;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use crate::{Simulator, compute};
+
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+const SCHEME: &str = "openstack:///";
+
+/// Until `shutdown`.
+pub async fn run(tenant: kube::Client, cloud: Simulator, shutdown: CancellationToken) {
+    let nodes: Api<Node> = Api::all(tenant);
+    let mut changes = cloud.changes();
+    let mut events = watcher(nodes.clone(), watcher::Config::default()).default_backoff().boxed();
+    let mut known: BTreeMap<String, Node> = BTreeMap::new();
+    loop {
+        let touched: Vec<String> = tokio::select! {
+            () = shutdown.cancelled() => return,
+            event = events.try_next() => match event {
+                Ok(Some(event)) => remember(&mut known, event),
+                Ok(None) => return,
+                Err(error) => {
+                    tracing::debug!(%error, "cloud controller: the watch of Nodes broke");
+                    vec![]
+                }
+            },
+            // A server that is gone takes its Node with it.
+            changed = changes.changed() => match changed {
+                Ok(()) => known.keys().cloned().collect(),
+                Err(_) => return,
+            },
+        };
+        for node in touched.iter().filter_map(|name| known.get(name)) {
+            attend(&nodes, &cloud, node).await;
+        }
+    }
+}
+
+/// The names of Nodes to look at.
+fn remember(known: &mut BTreeMap<String, Node>, event: watcher::Event<Node>) -> Vec<String> {
+    match event {
+        watcher::Event::Apply(node) | watcher::Event::InitApply(node) => {
+            let name = node.name_any();
+            known.insert(name.clone(), node);
+            vec![name]
+        }
+        watcher::Event::Delete(node) => {
+            known.remove(&node.name_any());
+            vec![]
+        }
+        watcher::Event::Init => {
+            known.clear();
+            vec![]
+        }
+        watcher::Event::InitDone => vec![],
+    }
+}
+
+async fn attend(nodes: &Api<Node>, cloud: &Simulator, node: &Node) {
+    let name = node.name_any();
+    let done = match plan(node, |wanted| cloud.find_server(wanted)) {
+        Step::Nothing => return,
+        Step::Delete => nodes.delete(&name, &DeleteParams::default()).await.map(drop),
+        Step::Initialize { status, object } => {
+            // Addresses first: without the taint pods come, and they want an address.
+            let params = PatchParams::default();
+            match nodes.patch_status(&name, &params, &Patch::Strategic(status)).await {
+                Ok(_) => nodes.patch(&name, &params, &Patch::Merge(object)).await.map(drop),
+                Err(error) => Err(error),
+            }
+        }
+    };
+    match done {
+        Err(kube::Error::Api(refused)) if refused.code == 404 => {}
+        Err(error) => tracing::warn!(node = name, %error, "cloud controller: a Node could not be written"),
+        Ok(()) => {}
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Step {
+    Nothing,
+    Delete,
+    Initialize { status: Value, object: Value },
+}
+
+/// Which server to look for.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Wanted<'a> {
+    Id(&'a str),
+    Name(&'a str),
+}
+
+fn plan(node: &Node, find: impl Fn(Wanted<'_>) -> Option<Server>) -> Step {
+    let spec = node.spec.as_ref();
+    let provider_id = spec.and_then(|spec| spec.provider_id.as_deref());
+    let taints = spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    let uninitialized = taints.iter().any(|taint| taint.key == UNINITIALIZED);
+    let name = node.name_any();
+    let server = match provider_id.and_then(|id| id.strip_prefix(SCHEME)) {
+        Some(id) => find(Wanted::Id(id)),
+        None => find(Wanted::Name(&name)),
+    };
+    match server {
+        Some(server) if uninitialized => initialize(&name, &server, taints),
+        // Only a Node that says it is ours, and was looked at before, can have lost its server.
+        None if provider_id.is_some_and(|id| id.starts_with(SCHEME)) && !uninitialized => Step::Delete,
+        _ => Step::Nothing,
+    }
+}
+
+fn initialize(name: &str, server: &Server, taints: &[k8s_openapi::api::core::v1::Taint]) -> Step {
+    let fixed = server.addresses.values().flatten().filter(|address| address.kind == "fixed");
+    let mut addresses: Vec<Value> =
+        fixed.map(|address| json!({"type": "InternalIP", "address": address.addr})).collect();
+    addresses.push(json!({"type": "Hostname", "address": name}));
+    let kept: Vec<_> = taints.iter().filter(|taint| taint.key != UNINITIALIZED).collect();
+    let mut labels = serde_json::Map::new();
+    if let Some(flavor) = &server.flavor.original_name {
+        labels.insert("node.kubernetes.io/instance-type".to_owned(), json!(flavor));
+    }
+    if let Some(zone) = &server.availability_zone {
+        labels.insert("topology.kubernetes.io/zone".to_owned(), json!(zone));
+    }
+    Step::Initialize {
+        status: json!({"status": {"addresses": addresses}}),
+        object: json!({
+            "metadata": {"labels": labels},
+            "spec": {"providerID": format!("{SCHEME}{}", server.id), "taints": kept},
+        }),
+    }
+}
+
+impl Simulator {
+    /// A server of any project; of two with the same name the newer one.
+    pub(crate) fn find_server(&self, wanted: Wanted<'_>) -> Option<Server> {
+        let world = self.world();
+        let fits = |server: &Server| match wanted {
+            Wanted::Id(id) => server.id == id,
+            Wanted::Name(name) => server.name == name,
+        };
+        let found = world.state.servers.values().filter(|record| fits(&record.server));
+        found.max_by_key(|record| record.sequence).map(|record| compute::show(&world.state, record))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hangar_openstack::wire::{Address, ServerFlavor};
+
+    fn node(provider_id: Option<&str>, taints: &[&str]) -> Node {
+        let taints: Vec<Value> = taints.iter().map(|key| json!({"key": key, "effect": "NoSchedule"})).collect();
+        serde_json::from_value(
+            json!({"metadata": {"name": "w"}, "spec": {"providerID": provider_id, "taints": taints}}),
+        )
+        .unwrap()
+    }
+
+    fn server() -> Server {
+        let address = Address { addr: "10.6.0.2".into(), version: 4, kind: "fixed".into(), mac_address: String::new() };
+        Server {
+            id: "1f".into(),
+            name: "w".into(),
+            addresses: BTreeMap::from([("net".to_owned(), vec![address])]),
+            availability_zone: Some("nova".into()),
+            flavor: ServerFlavor { original_name: Some("m1.medium".into()), ..ServerFlavor::default() },
+            ..Server::default()
+        }
+    }
+
+    #[test]
+    fn an_uninitialized_node_learns_who_it_is_and_keeps_other_taints() {
+        let step = plan(&node(None, &[UNINITIALIZED, "other"]), |wanted| {
+            assert_eq!(wanted, Wanted::Name("w"));
+            Some(server())
+        });
+        let Step::Initialize { status, object } = step else { panic!("{step:?}") };
+        assert_eq!(status["status"]["addresses"][0], json!({"type": "InternalIP", "address": "10.6.0.2"}));
+        assert_eq!(object["spec"]["providerID"], "openstack:///1f");
+        assert_eq!(object["spec"]["taints"].as_array().unwrap().len(), 1);
+        assert_eq!(object["metadata"]["labels"]["topology.kubernetes.io/zone"], "nova");
+    }
+
+    #[test]
+    fn a_node_is_written_once_and_deleted_with_its_server() {
+        let table = [
+            (node(Some("openstack:///1f"), &[]), true, Step::Nothing),
+            (node(Some("openstack:///1f"), &[]), false, Step::Delete),
+            (node(Some("openstack:///1f"), &[UNINITIALIZED]), false, Step::Nothing),
+            (node(None, &[UNINITIALIZED]), false, Step::Nothing),
+            (node(Some("aws:///x"), &[]), false, Step::Nothing),
+            (node(None, &[]), false, Step::Nothing),
+        ];
+        for (node, there, step) in table {
+            assert_eq!(plan(&node, |_| there.then(server)), step);
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Guests that are hollow nodes: user-data decides whether and where they join.
+//!
+//! Flows: boot -> cloud-init -> JoinConfiguration -> join, again and again while waiting may help -> identity on disk ->
+//! run until shut down. Holds: a guest with an identity on its disk needs no token any more; every step is on the console.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use hangar_node::hollow::{self, HollowNode, Identity, Join, JoinError};
+use tokio_util::sync::CancellationToken;
+
+use super::{Guest, GuestDriver, cloud_init, join_config};
+use crate::save::write_private;
+
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Boots every guest as a hollow node.
+pub struct HollowGuests {
+    /// Where identities are kept; `None` keeps none.
+    dir: Option<PathBuf>,
+    running: Mutex<HashMap<String, CancellationToken>>,
+    shutdown: CancellationToken,
+}
+
+impl HollowGuests {
+    /// `dir` is [`crate::Simulator::guests_dir`]; all guests stop at `shutdown`.
+    pub fn new(dir: Option<PathBuf>, shutdown: CancellationToken) -> Self {
+        Self { dir, running: Mutex::default(), shutdown }
+    }
+
+    fn disk(&self, server_id: &str) -> Option<PathBuf> {
+        // Ids are ours, but a file name is no place for surprises.
+        let safe = server_id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        self.dir.as_ref().filter(|_| safe).map(|dir| dir.join(format!("{server_id}.json")))
+    }
+}
+
+impl GuestDriver for HollowGuests {
+    fn boot(&self, guest: Guest) {
+        let stop = self.shutdown.child_token();
+        let id = guest.server_id.clone();
+        let disk = self.disk(&id);
+        let old = self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id, stop.clone());
+        if let Some(old) = old {
+            old.cancel();
+        }
+        tokio::spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = live(&guest, disk, stop.clone()) => {}
+            }
+        });
+    }
+
+    fn shut_down(&self, server_id: &str) {
+        if let Some(stop) = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(server_id) {
+            stop.cancel();
+        }
+        if let Some(disk) = self.disk(server_id) {
+            // Not there when it never joined.
+            let _ = std::fs::remove_file(disk);
+        }
+    }
+}
+
+async fn live(guest: &Guest, disk: Option<PathBuf>, stop: CancellationToken) {
+    let console = &guest.console;
+    console.line(format!("{} booted", guest.name));
+    let join = match prepare(guest) {
+        Ok(join) => join,
+        Err(why) => return console.line(why),
+    };
+    let identity = match disk.as_ref().and_then(load) {
+        Some(identity) => {
+            console.line("kubelet: starting with the certificate on disk");
+            identity
+        }
+        None => {
+            let Some(identity) = join_until_in(guest, &join).await else { return };
+            if let Some(path) = &disk
+                && let Err(error) = store(path, &identity)
+            {
+                console.line(format!("the identity could not be written to disk: {error}"));
+            }
+            identity
+        }
+    };
+    console.line(format!("kubelet: node {} runs against {}", join.node_name, identity.server));
+    if let Err(error) = hollow::run(HollowNode { identity, facts: join }, stop).await {
+        console.line(format!("kubelet: {}", chain(&error)));
+    }
+}
+
+fn prepare(guest: &Guest) -> Result<Join, String> {
+    let prepared = cloud_init::prepare(guest).map_err(|error| error.to_string())?;
+    join_config::read(guest, &prepared).map_err(|error| error.to_string())
+}
+
+/// `None` when waiting does not help.
+async fn join_until_in(guest: &Guest, join: &Join) -> Option<Identity> {
+    let mut wait = FIRST_WAIT;
+    let mut last = String::new();
+    guest.console.line(format!("kubeadm: joining {} as {}", join.endpoint, join.node_name));
+    loop {
+        match hollow::join(join).await {
+            Ok(identity) => {
+                guest.console.line("kubeadm: This node has joined the cluster");
+                return Some(identity);
+            }
+            Err(error) => {
+                let again = error.retryable() && !token_is_gone(&error);
+                // The same complaint every 30 s tells nobody anything new.
+                let line = format!("kubeadm: {}", chain(&error));
+                if line != last {
+                    guest.console.line(&line);
+                    last = line;
+                }
+                if !again {
+                    guest.console.line("kubeadm: giving up");
+                    return None;
+                }
+            }
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(LONGEST_WAIT);
+    }
+}
+
+/// A token the API server does not know is not going to be known later: its cluster made a new one for somebody else.
+fn token_is_gone(error: &JoinError) -> bool {
+    matches!(error, JoinError::Refused { source, .. } if matches!(&**source, kube::Error::Api(status) if status.code == 401))
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn load(path: &PathBuf) -> Option<Identity> {
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+}
+
+fn store(path: &std::path::Path, identity: &Identity) -> std::io::Result<()> {
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
+    write_private(path, &serde_json::to_vec(identity)?)
+}

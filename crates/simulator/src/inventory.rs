@@ -1,0 +1,68 @@
+//! What tenants have made and not yet taken away: the question after every deletion.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::state::State;
+
+/// By project name.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inventory {
+    pub projects: BTreeMap<String, Vec<Item>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Item {
+    /// `server`, `port`, `security-group`, `volume`, `floating-ip`, ...
+    pub kind: String,
+    pub id: String,
+    pub name: String,
+    /// Who it says it belongs to: the description, or a server's metadata `hangar.owner` if it has that.
+    pub owner: String,
+}
+
+/// Servers cannot be described below microversion 2.19, so their owner stands in the metadata.
+const OWNER_KEY: &str = "hangar.owner";
+
+impl Inventory {
+    pub(crate) fn of(state: &State) -> Self {
+        let mut inventory = Self::default();
+        let mut add = |project: &str, kind: &str, id: &str, name: &str, owner: &str| {
+            if state.starter.iter().any(|known| known == id) {
+                return;
+            }
+            let known = state.projects.iter().find(|known| known.id == project);
+            let project = known.map_or(project, |known| known.name.as_str()).to_owned();
+            let item = Item { kind: kind.into(), id: id.into(), name: name.into(), owner: owner.into() };
+            inventory.projects.entry(project).or_default().push(item);
+        };
+        for record in state.servers.values() {
+            let server = &record.server;
+            let owner = server.metadata.get(OWNER_KEY).map_or("", String::as_str);
+            add(&server.tenant_id, "server", &server.id, &server.name, owner);
+        }
+        for port in state.ports.values() {
+            add(&port.project_id, "port", &port.id, &port.name, &port.description);
+        }
+        for group in state.security_groups.values().filter(|group| group.name != "default") {
+            add(&group.project_id, "security-group", &group.id, &group.name, &group.description);
+        }
+        for network in state.networks.values() {
+            add(&network.project_id, "network", &network.id, &network.name, &network.description);
+        }
+        inventory
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.projects.values().all(Vec::is_empty)
+    }
+
+    pub fn len(&self) -> usize {
+        self.projects.values().map(Vec::len).sum()
+    }
+
+    pub fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Item> {
+        self.projects.values().flatten().filter(move |item| item.kind == kind)
+    }
+}
