@@ -1,0 +1,137 @@
+//! Carries out calls to a tenant cluster.
+
+use hangar_api::Object;
+use hangar_engine::management::{api_of, stripped};
+use hangar_engine::tenants::{ClusterName, NodeView, Tenants};
+use hangar_pki::{BootstrapToken, Keys};
+use hangar_planner::step::{TenantAnswer, TenantCall};
+use jiff::{Timestamp, ToSpan};
+use k8s_openapi::api::core::v1::{Node, Secret};
+use kube::Client;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use serde_json::json;
+
+const MANAGER: &str = "hangar";
+
+/// What went wrong, in words for a condition.
+pub type Failure = String;
+
+pub async fn carry_out(
+    tenants: &Tenants,
+    keys: &dyn Keys,
+    cluster: &ClusterName,
+    call: &TenantCall,
+    now: Timestamp,
+) -> Result<TenantAnswer, Failure> {
+    let client = tenants.client(cluster).await?;
+    match call {
+        TenantCall::Apply(objects) => apply(&client, objects).await.map(|()| TenantAnswer::Applied),
+        TenantCall::CreateToken { seconds } => create_token(&client, keys, *seconds, now).await,
+        TenantCall::ExtendToken { id, seconds } => extend_token(&client, id, *seconds, now).await,
+        TenantCall::DeleteNode { name } => match Api::<Node>::all(client).delete(name, &DeleteParams::default()).await {
+            Ok(_) => Ok(TenantAnswer::NodeDeleted),
+            Err(error) if is_not_found(&error) => Ok(TenantAnswer::NodeDeleted),
+            Err(error) => Err(words(&error)),
+        },
+        TenantCall::AdoptNode { name, annotations, remove_taint } => {
+            adopt_node(tenants, &client, cluster, name, annotations, remove_taint).await
+        }
+    }
+}
+
+async fn apply(client: &Client, objects: &[Object]) -> Result<(), Failure> {
+    for object in objects {
+        let params = PatchParams::apply(MANAGER).force();
+        let answer = api_of(client, object).patch(object.name(), &params, &Patch::Apply(&object.0)).await;
+        answer.map_err(|error| format!("the tenant refused {}: {}", object.key(), words(&error)))?;
+    }
+    Ok(())
+}
+
+async fn create_token(client: &Client, keys: &dyn Keys, seconds: i64, now: Timestamp) -> Result<TenantAnswer, Failure> {
+    let token = BootstrapToken::generate(keys).map_err(|error| error.to_string())?;
+    let expires = whole_seconds(now + seconds.seconds());
+    let name = token_secret(&token.id);
+    let mut secret = Object::named("v1", "Secret", "kube-system", &name);
+    secret.0["type"] = "bootstrap.kubernetes.io/token".into();
+    secret.0["stringData"] = json!({
+        "token-id": token.id,
+        "token-secret": token.secret,
+        "expiration": expires.to_string(),
+        "usage-bootstrap-authentication": "true",
+        "usage-bootstrap-signing": "true",
+        "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
+        "description": "token for a machine of this cluster, made by Hangar",
+    });
+    let params = PatchParams::apply(MANAGER).force();
+    api_of(client, &secret).patch(&name, &params, &Patch::Apply(&secret.0)).await.map_err(|error| words(&error))?;
+    Ok(TenantAnswer::Token { id: token.id, secret: token.secret, expires })
+}
+
+async fn extend_token(client: &Client, id: &str, seconds: i64, now: Timestamp) -> Result<TenantAnswer, Failure> {
+    let expires = whole_seconds(now + seconds.seconds());
+    let body = json!({ "stringData": { "expiration": expires.to_string() } });
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
+    secrets.patch(&token_secret(id), &PatchParams::default(), &Patch::Merge(&body)).await.map_err(|error| words(&error))?;
+    Ok(TenantAnswer::TokenExtended { expires })
+}
+
+/// When a token ends; `None` if it is gone.
+pub async fn token_expiry(client: &Client, id: &str) -> Result<Option<Timestamp>, Failure> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
+    let secret = secrets.get_opt(&token_secret(id)).await.map_err(|error| words(&error))?;
+    let data = secret.and_then(|secret| secret.data).unwrap_or_default();
+    Ok(data.get("expiration").and_then(|bytes| std::str::from_utf8(&bytes.0).ok()?.parse().ok()))
+}
+
+async fn adopt_node(
+    tenants: &Tenants,
+    client: &Client,
+    cluster: &ClusterName,
+    name: &str,
+    annotations: &[(String, String)],
+    remove_taint: &str,
+) -> Result<TenantAnswer, Failure> {
+    let nodes = api_of(client, &Object::named("v1", "Node", "", name));
+    let node = stripped(nodes.get(name).await.map_err(|error| words(&error))?);
+    let taints = node.get("/spec/taints").as_array().cloned().unwrap_or_default();
+    let rest: Vec<_> = taints.into_iter().filter(|taint| taint["key"] != remove_taint).collect();
+    let annotations: serde_json::Map<_, _> = annotations.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    let body = json!({
+        // Taints are one list: the version read guards those that others add.
+        "metadata": { "annotations": annotations, "resourceVersion": node.resource_version() },
+        "spec": { "taints": rest },
+    });
+    let answer = nodes.patch(name, &PatchParams::default(), &Patch::Merge(&body)).await.map_err(|error| words(&error))?;
+    tenants.absorb(cluster, stripped(answer));
+    Ok(TenantAnswer::NodeAdopted)
+}
+
+/// The Node of a machine, as the watch has it.
+pub async fn node(tenants: &Tenants, cluster: &ClusterName, provider_id: &str) -> hangar_planner::machine::Tenant {
+    use hangar_planner::machine::Tenant;
+    match tenants.node(cluster, provider_id).await {
+        NodeView::Unreachable => Tenant::Unreachable,
+        NodeView::None => Tenant::NoNode,
+        NodeView::Node(node) => Tenant::Node(Box::new(Object::clone(&node))),
+    }
+}
+
+fn token_secret(id: &str) -> String {
+    format!("bootstrap-token-{id}")
+}
+
+fn whole_seconds(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
+}
+
+fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => hangar_engine::runtime::chain(other),
+    }
+}

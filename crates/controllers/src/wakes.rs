@@ -1,0 +1,125 @@
+//! Whom a change concerns.
+//!
+//! Holds: an object always wakes itself and its owners; what looks at it from elsewhere is woken only by the fields that it reads, so that a
+//! heartbeat of one object is not a storm of passes.
+
+use hangar_api::{Kind, Object, ObjectKey, kinds};
+use hangar_engine::cache::{Cache, Change};
+use hangar_api::names::CLUSTER_NAME_LABEL;
+
+const CONTROLLED: [&str; 9] = [
+    kinds::Cluster::KIND,
+    kinds::MachineDeployment::KIND,
+    kinds::MachineSet::KIND,
+    kinds::Machine::KIND,
+    kinds::KubeadmConfig::KIND,
+    kinds::OpenStackCluster::KIND,
+    kinds::OpenStackMachine::KIND,
+    kinds::KamajiControlPlane::KIND,
+    kinds::DataStore::KIND,
+];
+
+pub fn wakes(change: &Change, cache: &Cache) -> Vec<ObjectKey> {
+    let Some(object) = change.new.as_deref().or(change.old.as_deref()) else { return vec![] };
+    let mut keys = vec![];
+    if CONTROLLED.contains(&change.key.kind.as_str()) && change.new.is_some() {
+        keys.push(change.key.clone());
+    }
+    for owner in object.owners().iter().filter(|owner| CONTROLLED.contains(&owner.kind.as_str())) {
+        keys.push(ObjectKey::new(owner.group(), &owner.kind, &change.key.namespace, &owner.name));
+    }
+    keys.extend(lookers(change, object, cache));
+    keys
+}
+
+/// Those who read an object without owning it.
+fn lookers(change: &Change, object: &Object, cache: &Cache) -> Vec<ObjectKey> {
+    let of_cluster = |cluster: &str, kinds: &[&str]| -> Vec<ObjectKey> {
+        let found = kinds.iter().flat_map(|kind| cache.of_cluster(object.namespace(), cluster, kind));
+        found.map(|object| object.key()).collect()
+    };
+    let cluster = object.label(CLUSTER_NAME_LABEL).unwrap_or_default();
+    match object.kind() {
+        kinds::Cluster::KIND => {
+            let mut keys: Vec<ObjectKey> = ["/spec/infrastructureRef", "/spec/controlPlaneRef"].iter().filter_map(|at| target(object, at)).collect();
+            let read = ["/status/initialization", "/spec/controlPlaneEndpoint", "/spec/paused", "/metadata/deletionTimestamp", "/spec/clusterNetwork"];
+            if differs(change, &read) {
+                let all = [kinds::MachineDeployment::KIND, kinds::MachineSet::KIND, kinds::Machine::KIND, kinds::KubeadmConfig::KIND, kinds::OpenStackMachine::KIND];
+                keys.extend(of_cluster(object.name(), &all));
+                // A deployment that came before its cluster carries no label yet.
+                let early = cache.all::<kinds::MachineDeployment>();
+                keys.extend(early.iter().filter(|md| md.text("/spec/clusterName") == object.name()).map(|md| md.key()));
+            }
+            keys
+        }
+        kinds::OpenStackCluster::KIND if differs(change, &["/status/initialization", "/status/network", "/status/workerSecurityGroup"]) => {
+            let mut keys = of_cluster(cluster, &[kinds::OpenStackMachine::KIND, kinds::KamajiControlPlane::KIND]);
+            keys.extend(referring(cache, object));
+            keys
+        }
+        kinds::OpenStackCluster::KIND => referring(cache, object),
+        kinds::KamajiControlPlane::KIND => {
+            let mut keys = referring(cache, object);
+            keys.extend(cache.all::<kinds::DataStore>().iter().map(|store| store.key()));
+            if differs(change, &["/status/version", "/spec/version"]) {
+                keys.extend(of_cluster(cluster, &[kinds::MachineSet::KIND]));
+            }
+            keys
+        }
+        kinds::Machine::KIND => {
+            let mut keys = of_cluster(cluster, &[]);
+            keys.push(ObjectKey::of::<kinds::Cluster>(object.namespace(), cluster));
+            if differs(change, &["/status/nodeRef", "/metadata/deletionTimestamp", "/spec/bootstrap", "/spec/failureDomain"]) {
+                keys.extend(["/spec/bootstrap/configRef", "/spec/infrastructureRef"].iter().filter_map(|at| target(object, at)));
+            }
+            keys
+        }
+        kinds::MachineDeployment::KIND => vec![ObjectKey::of::<kinds::Cluster>(object.namespace(), object.text("/spec/clusterName"))],
+        // The infrastructure machine reads the bootstrap data of its twin.
+        "Secret" if object.name().ends_with("-ca") || object.name().ends_with("-kubeconfig") => {
+            of_cluster(cluster, &[kinds::KubeadmConfig::KIND, kinds::Machine::KIND])
+        }
+        "Secret" => of_cluster(cluster, &[kinds::OpenStackMachine::KIND]).into_iter().filter(|key| key.name == object.name()).collect(),
+        "KubeadmConfigTemplate" | "OpenStackMachineTemplate" => cache
+            .all::<kinds::MachineSet>()
+            .iter()
+            .filter(|set| refers_to(set, "/spec/template/spec/bootstrap/configRef", object) || refers_to(set, "/spec/template/spec/infrastructureRef", object))
+            .map(|set| set.key())
+            .collect(),
+        kinds::DataStore::KIND => cache
+            .all::<kinds::KamajiControlPlane>()
+            .iter()
+            .filter(|plane| plane.text("/spec/dataStoreName") == object.name())
+            .map(|plane| plane.key())
+            .collect(),
+        _ => vec![],
+    }
+}
+
+/// Clusters whose references name this object.
+fn referring(cache: &Cache, object: &Object) -> Vec<ObjectKey> {
+    let clusters = cache.all::<kinds::Cluster>();
+    let naming = clusters.iter().filter(|cluster| cluster.namespace() == object.namespace());
+    naming
+        .filter(|cluster| refers_to(cluster, "/spec/infrastructureRef", object) || refers_to(cluster, "/spec/controlPlaneRef", object))
+        .map(|cluster| cluster.key())
+        .collect()
+}
+
+fn refers_to(from: &Object, pointer: &str, object: &Object) -> bool {
+    let reference = from.get(pointer);
+    from.namespace() == object.namespace() && reference["kind"] == object.kind() && reference["name"] == object.name()
+}
+
+fn target(object: &Object, pointer: &str) -> Option<ObjectKey> {
+    let reference = object.get(pointer);
+    let (group, kind, name) = (reference["apiGroup"].as_str()?, reference["kind"].as_str()?, reference["name"].as_str()?);
+    Some(ObjectKey::new(group, kind, object.namespace(), name))
+}
+
+fn differs(change: &Change, pointers: &[&str]) -> bool {
+    match (change.old.as_deref(), change.new.as_deref()) {
+        (Some(old), Some(new)) => pointers.iter().any(|pointer| old.get(pointer) != new.get(pointer)),
+        _ => true,
+    }
+}

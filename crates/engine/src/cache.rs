@@ -1,0 +1,200 @@
+//! What we know of the cluster: every watched object, by kind and by a few indexes.
+//!
+//! Holds: an object never goes back to an older version, whether news comes from a watch or from our own write; what was deleted does not
+//! come back because an old event arrives late.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hangar_api::names::CLUSTER_NAME_LABEL;
+use hangar_api::{Kind, Object, ObjectKey};
+
+/// A change of the cache.
+#[derive(Debug, Clone)]
+pub struct Change {
+    pub key: ObjectKey,
+    pub old: Option<Arc<Object>>,
+    pub new: Option<Arc<Object>>,
+}
+
+/// Shared by all controllers; cheap to clone.
+#[derive(Clone, Default)]
+pub struct Cache(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    objects: BTreeMap<ObjectKey, Arc<Object>>,
+    /// By the UID of each owner.
+    by_owner: BTreeMap<String, BTreeSet<ObjectKey>>,
+    /// By namespace and cluster name.
+    by_cluster: BTreeMap<(String, String), BTreeSet<ObjectKey>>,
+    /// The version at which an object was seen to be deleted.
+    tombs: BTreeMap<ObjectKey, (String, u64)>,
+}
+
+impl Cache {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // A panic elsewhere cannot leave a half-made entry: every change below is complete before it is visible.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
+        self.inner().objects.get(key).cloned()
+    }
+
+    pub fn owned_by(&self, uid: &str, kind: &str) -> Vec<Arc<Object>> {
+        let inner = self.inner();
+        let keys = inner.by_owner.get(uid).into_iter().flatten();
+        keys.filter(|key| key.kind == kind).filter_map(|key| inner.objects.get(key).cloned()).collect()
+    }
+
+    pub fn of_cluster(&self, namespace: &str, cluster: &str, kind: &str) -> Vec<Arc<Object>> {
+        let inner = self.inner();
+        let keys = inner.by_cluster.get(&(namespace.to_owned(), cluster.to_owned())).into_iter().flatten();
+        keys.filter(|key| key.kind == kind).filter_map(|key| inner.objects.get(key).cloned()).collect()
+    }
+
+    pub fn all<K: Kind>(&self) -> Vec<Arc<Object>> {
+        self.all_of(K::GROUP, K::KIND)
+    }
+
+    pub fn all_of(&self, group: &str, kind: &str) -> Vec<Arc<Object>> {
+        let first = ObjectKey::new(group, kind, "", "");
+        let inner = self.inner();
+        let range = inner.objects.range(first..).take_while(|(key, _)| key.group == group && key.kind == kind);
+        range.map(|(_, object)| object.clone()).collect()
+    }
+
+    /// Takes in an object as the API server has it; `None` if it is no news.
+    pub fn put(&self, object: Object) -> Option<Change> {
+        let key = object.key();
+        let version = version(&object);
+        let mut inner = self.inner();
+        if inner.tombs.get(&key).is_some_and(|(uid, at)| *uid == object.uid() || version <= *at) {
+            return None;
+        }
+        let old = inner.objects.get(&key).cloned();
+        if old.as_ref().is_some_and(|old| self::version(old) >= version) {
+            return None;
+        }
+        if let Some(old) = &old {
+            inner.unindex(&key, old);
+        }
+        let object = Arc::new(object);
+        inner.index(&key, &object);
+        inner.objects.insert(key.clone(), object.clone());
+        Some(Change { key, old, new: Some(object) })
+    }
+
+    /// The API server says that it is gone.
+    pub fn remove(&self, gone: &Object) -> Option<Change> {
+        let key = gone.key();
+        let mut inner = self.inner();
+        let there = inner.objects.get(&key).is_some_and(|there| there.uid() == gone.uid());
+        if !there {
+            return None;
+        }
+        let old = inner.objects.remove(&key)?;
+        inner.unindex(&key, &old);
+        inner.tombs.insert(key.clone(), (gone.uid().to_owned(), version(gone)));
+        Some(Change { key, old: Some(old), new: None })
+    }
+
+    /// After a full list: what was there `before` it began, is not in it and did not change since, is gone.
+    pub fn retain(&self, before: &[Arc<Object>], listed: &BTreeSet<ObjectKey>) -> Vec<Change> {
+        let missing = before.iter().filter(|object| !listed.contains(&object.key()));
+        let untouched = missing.filter(|object| {
+            self.get(&object.key()).is_some_and(|now| now.resource_version() == object.resource_version())
+        });
+        untouched.filter_map(|object| self.remove(object)).collect()
+    }
+}
+
+impl Inner {
+    fn index(&mut self, key: &ObjectKey, object: &Object) {
+        for owner in object.owners() {
+            self.by_owner.entry(owner.uid).or_default().insert(key.clone());
+        }
+        if let Some(cluster) = object.label(CLUSTER_NAME_LABEL) {
+            self.by_cluster.entry((key.namespace.clone(), cluster.to_owned())).or_default().insert(key.clone());
+        }
+    }
+
+    fn unindex(&mut self, key: &ObjectKey, object: &Object) {
+        for owner in object.owners() {
+            if let Some(keys) = self.by_owner.get_mut(&owner.uid) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.by_owner.remove(&owner.uid);
+                }
+            }
+        }
+        if let Some(cluster) = object.label(CLUSTER_NAME_LABEL) {
+            let at = (key.namespace.clone(), cluster.to_owned());
+            if let Some(keys) = self.by_cluster.get_mut(&at) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.by_cluster.remove(&at);
+                }
+            }
+        }
+    }
+}
+
+/// Resource versions are numbers since Kubernetes promises it (KEP 5504), and always were with etcd.
+fn version(object: &Object) -> u64 {
+    object.resource_version().parse().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(uid: &str, version: u64) -> Object {
+        let mut object = Object::named("v1", "Secret", "default", "s");
+        object.0["metadata"]["uid"] = uid.into();
+        object.0["metadata"]["resourceVersion"] = version.to_string().into();
+        object.0["metadata"]["labels"] = serde_json::json!({ CLUSTER_NAME_LABEL: "c" });
+        object
+    }
+
+    #[test]
+    fn old_news_is_no_news() {
+        let cache = Cache::default();
+        assert!(cache.put(secret("a", 5)).is_some());
+        assert!(cache.put(secret("a", 5)).is_none());
+        assert!(cache.put(secret("a", 4)).is_none());
+        assert!(cache.put(secret("a", 6)).is_some());
+    }
+
+    #[test]
+    fn what_is_deleted_does_not_come_back_but_its_successor_does() {
+        let cache = Cache::default();
+        cache.put(secret("a", 5));
+        cache.remove(&secret("a", 7));
+        assert!(cache.put(secret("a", 6)).is_none());
+        assert!(cache.put(secret("b", 8)).is_some());
+        // A late deletion event of the first one does not touch the second.
+        assert!(cache.remove(&secret("a", 9)).is_none());
+    }
+
+    #[test]
+    fn indexes_follow_the_objects() {
+        let cache = Cache::default();
+        cache.put(secret("a", 1));
+        assert_eq!(cache.of_cluster("default", "c", "Secret").len(), 1);
+        cache.remove(&secret("a", 2));
+        assert!(cache.of_cluster("default", "c", "Secret").is_empty());
+    }
+
+    #[test]
+    fn a_full_list_drops_what_it_does_not_have_unless_it_is_newer() {
+        let cache = Cache::default();
+        cache.put(secret("a", 5));
+        let before = cache.all_of("", "Secret");
+        cache.put(secret("a", 6));
+        assert!(cache.retain(&before, &BTreeSet::new()).is_empty());
+        let before = cache.all_of("", "Secret");
+        assert_eq!(cache.retain(&before, &BTreeSet::new()).len(), 1);
+    }
+}

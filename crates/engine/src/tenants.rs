@@ -1,0 +1,222 @@
+//! Connections to the clusters that we made: one client and one Node watch each, for the whole program.
+//!
+//! Holds: a new kubeconfig means a new connection; a Node's change wakes whoever asked to be woken; nothing is polled.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use futures::StreamExt as _;
+use hangar_api::kinds::Machine;
+use hangar_api::{Object, ObjectKey};
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::runtime::watcher;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+
+use crate::cache::Cache;
+use crate::management::stripped;
+
+/// Makes clients from kubeconfigs; a simulation has its own.
+#[async_trait]
+pub trait Connector: Send + Sync {
+    async fn connect(&self, kubeconfig: &str) -> Result<Client, String>;
+}
+
+/// A cluster, by namespace and name.
+pub type ClusterName = (String, String);
+
+#[derive(Clone)]
+pub struct Tenants(Arc<Inner>);
+
+struct Inner {
+    connector: Arc<dyn Connector>,
+    cache: Cache,
+    wakes: mpsc::UnboundedSender<ObjectKey>,
+    entries: Mutex<BTreeMap<ClusterName, Entry>>,
+}
+
+struct Entry {
+    kubeconfig: String,
+    client: Client,
+    nodes: Arc<Mutex<Nodes>>,
+    watch: AbortHandle,
+}
+
+/// The Nodes of one cluster, by name.
+#[derive(Default)]
+struct Nodes {
+    synced: bool,
+    by_name: BTreeMap<String, Arc<Object>>,
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
+}
+
+/// What is known about a Node.
+#[derive(Debug, Clone)]
+pub enum NodeView {
+    Unreachable,
+    None,
+    Node(Arc<Object>),
+}
+
+impl Tenants {
+    pub fn new(connector: Arc<dyn Connector>, cache: Cache, wakes: mpsc::UnboundedSender<ObjectKey>) -> Self {
+        Self(Arc::new(Inner { connector, cache, wakes, entries: Mutex::default() }))
+    }
+
+    fn entries(&self) -> MutexGuard<'_, BTreeMap<ClusterName, Entry>> {
+        self.0.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The client of a cluster; its kubeconfig is the one that the management cluster keeps.
+    pub async fn client(&self, cluster: &ClusterName) -> Result<Client, String> {
+        let Some(kubeconfig) = self.kubeconfig(cluster) else {
+            self.entries().remove(cluster);
+            return Err(format!("there is no Secret {}-kubeconfig yet", cluster.1));
+        };
+        if let Some(entry) = self.entries().get(cluster).filter(|entry| entry.kubeconfig == kubeconfig) {
+            return Ok(entry.client.clone());
+        }
+        let client = self.0.connector.connect(&kubeconfig).await?;
+        let nodes: Arc<Mutex<Nodes>> = Arc::default();
+        let watch = tokio::spawn(observe(
+            client.clone(),
+            cluster.clone(),
+            nodes.clone(),
+            self.0.cache.clone(),
+            self.0.wakes.clone(),
+        ));
+        let entry = Entry { kubeconfig, client: client.clone(), nodes, watch: watch.abort_handle() };
+        self.entries().insert(cluster.clone(), entry);
+        Ok(client)
+    }
+
+    /// The Node with this provider id.
+    pub async fn node(&self, cluster: &ClusterName, provider_id: &str) -> NodeView {
+        if self.client(cluster).await.is_err() {
+            return NodeView::Unreachable;
+        }
+        let entries = self.entries();
+        let Some(entry) = entries.get(cluster) else { return NodeView::Unreachable };
+        let nodes = entry.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        if !nodes.synced {
+            return NodeView::Unreachable;
+        }
+        match nodes.by_name.values().find(|node| node.text("/spec/providerID") == provider_id) {
+            Some(node) if !provider_id.is_empty() => NodeView::Node(node.clone()),
+            _ => NodeView::None,
+        }
+    }
+
+    /// A node as we have just written it.
+    pub fn absorb(&self, cluster: &ClusterName, node: Object) {
+        if let Some(entry) = self.entries().get(cluster) {
+            let mut nodes = entry.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            nodes.by_name.insert(node.name().to_owned(), Arc::new(node));
+        }
+    }
+
+    pub fn forget(&self, cluster: &ClusterName) {
+        self.entries().remove(cluster);
+    }
+
+    fn kubeconfig(&self, cluster: &ClusterName) -> Option<String> {
+        let key = ObjectKey::new("", "Secret", &cluster.0, &format!("{}-kubeconfig", cluster.1));
+        self.0.cache.get(&key)?.secret_text("value")
+    }
+}
+
+async fn observe(
+    client: Client,
+    cluster: ClusterName,
+    nodes: Arc<Mutex<Nodes>>,
+    cache: Cache,
+    wakes: mpsc::UnboundedSender<ObjectKey>,
+) {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node"));
+    let api: Api<DynamicObject> = Api::all_with(client, &resource);
+    let mut stream = Box::pin(watcher(api, watcher::Config::default()));
+    let mut listed = BTreeMap::new();
+    while let Some(event) = stream.next().await {
+        let touched = match event {
+            Ok(watcher::Event::Init) => {
+                listed.clear();
+                continue;
+            }
+            Ok(watcher::Event::InitApply(object)) => {
+                let node = stripped(object);
+                listed.insert(node.name().to_owned(), Arc::new(node));
+                continue;
+            }
+            Ok(watcher::Event::InitDone) => {
+                let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+                nodes.by_name = std::mem::take(&mut listed);
+                nodes.synced = true;
+                None
+            }
+            Ok(watcher::Event::Apply(object)) => {
+                let node = Arc::new(stripped(object));
+                let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+                let old = nodes.by_name.insert(node.name().to_owned(), node.clone());
+                if old.is_some_and(|old| !matters(&old, &node)) {
+                    continue;
+                }
+                Some(node)
+            }
+            Ok(watcher::Event::Delete(object)) => {
+                let node = Arc::new(stripped(object));
+                nodes.lock().unwrap_or_else(PoisonError::into_inner).by_name.remove(node.name());
+                Some(node)
+            }
+            Err(_) => {
+                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+                continue;
+            }
+        };
+        for machine in cache.of_cluster(&cluster.0, &cluster.1, "Machine") {
+            if concerns(&machine, touched.as_deref()) {
+                drop(wakes.send(ObjectKey::of::<Machine>(machine.namespace(), machine.name())));
+            }
+        }
+    }
+}
+
+/// Heartbeats are no news.
+fn matters(old: &Object, new: &Object) -> bool {
+    let ready = |node: &Object| {
+        let conditions = node.get("/status/conditions").as_array().cloned().unwrap_or_default();
+        conditions
+            .into_iter()
+            .find(|condition| condition["type"] == "Ready")
+            .map(|condition| condition["status"].clone())
+    };
+    [
+        "/spec",
+        "/metadata/annotations",
+        "/metadata/labels",
+        "/status/nodeInfo",
+        "/status/addresses",
+        "/metadata/deletionTimestamp",
+    ]
+    .iter()
+    .any(|pointer| old.get(pointer) != new.get(pointer))
+        || ready(old) != ready(new)
+}
+
+fn concerns(machine: &Object, node: Option<&Object>) -> bool {
+    match node {
+        None => true,
+        Some(node) => {
+            let id = machine.text("/spec/providerID");
+            machine.text("/status/nodeRef/name") == node.name()
+                || (!id.is_empty() && id == node.text("/spec/providerID"))
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The webhook that the API server calls: conversion and admission, over TLS with a certificate of our own.
+//!
+//! Holds: everything that is decided here is decided by `hangar-api`; this is only the wire.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::routing::post;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use hangar_api::{Object, admission, conversion};
+use hangar_pki::{Authority, CertifiedKey, Keys, Leaf, PkiError};
+use jiff::Timestamp;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+/// The certificate of the webhook and the authority that the API server must trust.
+pub struct WebhookIdentity {
+    pub ca_pem: String,
+    pub server: CertifiedKey,
+}
+
+impl WebhookIdentity {
+    /// Made anew at each start: nobody but our own API server has to know it, and it is told at each start.
+    pub fn create(keys: &dyn Keys, host: &str, now: Timestamp) -> Result<Self, PkiError> {
+        let authority = Authority::create(keys, "hangar-webhook", now)?;
+        let server = authority.issue(keys, &Leaf::server("hangar-webhook", [host.to_owned()]), now)?;
+        Ok(Self { ca_pem: authority.certificate_pem().to_owned(), server })
+    }
+
+    pub fn ca_bundle(&self) -> String {
+        STANDARD.encode(&self.ca_pem)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum WebhookError {
+    #[error("the webhook's certificate cannot be used")]
+    Certificate(#[from] rustls::Error),
+    #[error("the webhook's certificate cannot be read: {0}")]
+    Unreadable(String),
+}
+
+/// Serves until told to stop.
+pub async fn serve(
+    listener: TcpListener,
+    identity: &WebhookIdentity,
+    shutdown: CancellationToken,
+) -> Result<(), WebhookError> {
+    let acceptor = acceptor(identity)?;
+    let router = axum::Router::new().route("/convert", post(convert)).route("/admit", post(admit));
+    loop {
+        let stream = tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "the webhook could not accept a connection");
+                    continue;
+                }
+            },
+        };
+        tokio::spawn(answer(stream, acceptor.clone(), router.clone()));
+    }
+}
+
+fn acceptor(identity: &WebhookIdentity) -> Result<TlsAcceptor, WebhookError> {
+    let unreadable = |error: rustls_pki_types::pem::Error| WebhookError::Unreadable(error.to_string());
+    let certificate = CertificateDer::from_pem_slice(identity.server.certificate_pem.as_bytes()).map_err(unreadable)?;
+    let key = PrivateKeyDer::from_pem_slice(identity.server.key_pem.as_bytes()).map_err(unreadable)?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key)?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+async fn answer(stream: TcpStream, acceptor: TlsAcceptor, router: axum::Router) {
+    let Ok(stream) = acceptor.accept(stream).await else { return };
+    let service = hyper_util::service::TowerToHyperService::new(router);
+    let io = hyper_util::rt::TokioIo::new(stream);
+    let builder = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
+    if let Err(error) = builder.serve_connection(io, service).await {
+        tracing::debug!(%error, "a webhook connection ended");
+    }
+}
+
+async fn convert(Json(review): Json<Value>) -> Json<Value> {
+    Json(conversion_review(&review))
+}
+
+/// Answers a ConversionReview.
+pub fn conversion_review(review: &Value) -> Value {
+    let request = &review["request"];
+    let version = request["desiredAPIVersion"].as_str().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+    let objects = request["objects"].as_array().cloned().unwrap_or_default();
+    let converted: Result<Vec<Object>, _> =
+        objects.into_iter().map(|object| conversion::convert(&Object(object), version)).collect();
+    let response = match converted {
+        Ok(objects) => json!({ "uid": request["uid"], "convertedObjects": objects, "result": { "status": "Success" } }),
+        Err(error) => json!({ "uid": request["uid"], "result": { "status": "Failure", "message": error.to_string() } }),
+    };
+    json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response })
+}
+
+async fn admit(Json(review): Json<Value>) -> Json<Value> {
+    Json(admission_review(&review))
+}
+
+/// Answers an AdmissionReview: a patch that replaces what changed at the top, or the reasons against.
+pub fn admission_review(review: &Value) -> Value {
+    let request = &review["request"];
+    let object = Object(request["object"].clone());
+    let old = Some(Object(request["oldObject"].clone())).filter(|old| old.0.is_object());
+    let response = match admission::admit(&object, old.as_ref()) {
+        Ok(admitted) if admitted == object => json!({ "uid": request["uid"], "allowed": true }),
+        Ok(admitted) => {
+            let patch = json!([{ "op": "replace", "path": "/spec", "value": admitted.get("/spec") }]);
+            json!({ "uid": request["uid"], "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch.to_string()) })
+        }
+        Err(refusals) => {
+            let message = refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            json!({ "uid": request["uid"], "allowed": false, "status": { "code": 422, "reason": "Invalid", "message": message } })
+        }
+    };
+    json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
+}
+
+/// The registration of the admission webhook.
+pub fn admission_configuration(url: &str, ca_bundle: &str) -> Object {
+    let rules: Vec<Value> = admission::ADMITTED
+        .iter()
+        .map(|(group, plural, version)| {
+            json!({
+                "apiGroups": [group], "apiVersions": [version], "resources": [plural],
+                "operations": ["CREATE", "UPDATE"], "scope": "*",
+            })
+        })
+        .collect();
+    let mut configuration =
+        Object::named("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "", "hangar");
+    configuration.0["webhooks"] = json!([{
+        "name": "admit.hangar.dev",
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": { "url": format!("{url}/admit"), "caBundle": ca_bundle },
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "sideEffects": "None",
+        "timeoutSeconds": 10,
+        "rules": rules,
+    }]);
+    configuration
+}
