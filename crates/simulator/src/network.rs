@@ -114,7 +114,7 @@ pub(crate) fn make_port(
     let [_, a, b, c] = state.last_mac.to_be_bytes();
     let now = Some(simulator.now_text());
     let port = Port {
-        id: uuid::Uuid::new_v4().to_string(),
+        id: world.ids.text(),
         name: wanted.name,
         description: wanted.description.unwrap_or_default(),
         network_id: network.id,

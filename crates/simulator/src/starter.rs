@@ -6,7 +6,7 @@ use hangar_openstack::wire::{
 use serde_json::json;
 
 use crate::security_group;
-use crate::state::{OwnedKeyPair, Project, Router, State, User};
+use crate::state::{Ids, OwnedKeyPair, Project, Router, State, User};
 
 pub const REGION: &str = "RegionOne";
 pub const DOMAIN: &str = "default";
@@ -49,6 +49,7 @@ pub(crate) fn state() -> State {
             id: USER_ID.into(),
             name: USER.into(),
             password: PASSWORD.into(),
+            application_credentials: vec![],
             project_id: PROJECT_ID.into(),
         }],
         zones: vec![AvailabilityZone { name: ZONE.into(), state: ZoneState { available: true } }],
@@ -65,7 +66,7 @@ pub(crate) fn state() -> State {
     };
     images_and_flavors(&mut state);
     networks(&mut state);
-    let group = security_group::default_group(DEFAULT_GROUP_ID, PROJECT_ID, SINCE);
+    let group = security_group::default_group(&mut Ids(Some(0)), DEFAULT_GROUP_ID, PROJECT_ID, SINCE);
     state.security_groups.insert(group.id.clone(), group);
     state.starter =
         [PUBLIC_NETWORK_ID, PUBLIC_SUBNET_ID, NETWORK_ID, SUBNET_ID, ROUTER_ID, ROUTER_PORT_ID, DEFAULT_GROUP_ID]

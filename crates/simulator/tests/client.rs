@@ -292,3 +292,42 @@ async fn a_hook_loses_requests_before_or_after_they_count() {
     }
     assert_eq!(simulator.inventory().of_kind("port").count(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn application_credentials_open_the_cloud_by_id_and_by_name() {
+    let (simulator, _) = cloud();
+    let id = simulator.add_application_credential("demo", "hangar", "s3cret").unwrap();
+    let entry = |auth: &str| {
+        format!(
+            "clouds: {{openstack: {{auth_type: v3applicationcredential, auth: {{auth_url: '{BASE}/identity', {auth}}}}}}}"
+        )
+    };
+    let table = [
+        (format!("application_credential_id: {id}, application_credential_secret: s3cret"), true),
+        ("application_credential_name: hangar, application_credential_secret: s3cret, username: demo, user_domain_id: default".into(), true),
+        (format!("application_credential_id: {id}, application_credential_secret: wrong"), false),
+    ];
+    for (auth, opens) in table {
+        let config = CloudConfig::parse(entry(&auth).as_bytes(), "openstack", None, None).unwrap();
+        let project = Cloud::new(config, simulator.transport()).project_id().await;
+        match project {
+            Ok(project) => assert!(opens && project == starter::PROJECT_ID),
+            Err(error) => assert!(!opens && error.kind == ErrorKind::Unauthorized, "{error}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_seed_and_calls_make_the_same_cloud() {
+    let mut runs = vec![];
+    for _ in 0..2 {
+        let (simulator, cloud) = cloud();
+        simulator.set_seed(7);
+        let port = cloud.create_port(&port("p")).await.unwrap();
+        cloud.create_server(&server("w", &port.id)).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        cloud.servers(&ServerQuery::default()).await.unwrap();
+        runs.push((simulator.inventory(), simulator.journal()));
+    }
+    assert_eq!(runs[0], runs[1]);
+}
