@@ -211,6 +211,16 @@ impl Simulator {
         Some(id)
     }
 
+    /// Another network of the demo project; its id. Counts as the cloud's, not as a tenant's.
+    pub fn add_network(&self, name: &str, cidr: ipnet::Ipv4Net) -> String {
+        let id = {
+            let World { state, ids, .. } = &mut *self.world();
+            starter::add_network(state, ids, name, cidr)
+        };
+        self.save_soon();
+        id
+    }
+
     /// From now on ids follow from the seed, so that the same calls make the same cloud.
     pub fn set_seed(&self, seed: u64) {
         self.world().ids = Ids(Some(seed));

@@ -163,6 +163,44 @@ fn networks(state: &mut State) {
     state.last_mac = 1;
 }
 
+/// A network of the demo project with one IPv4 subnet, for more servers than the starter's has addresses for.
+pub(crate) fn add_network(state: &mut State, ids: &mut Ids, name: &str, cidr: ipnet::Ipv4Net) -> String {
+    let (id, subnet_id) = (ids.text(), ids.text());
+    let mut hosts = cidr.hosts();
+    let gateway_ip = hosts.next().map(|first| first.to_string());
+    let pool = hosts
+        .next()
+        .map(|start| AllocationPool { start: start.to_string(), end: hosts.next_back().unwrap_or(start).to_string() });
+    let owner = || PROJECT_ID.to_owned();
+    let subnet = Subnet {
+        id: subnet_id.clone(),
+        name: name.to_owned(),
+        network_id: id.clone(),
+        ip_version: 4,
+        cidr: cidr.to_string(),
+        gateway_ip,
+        allocation_pools: pool.into_iter().collect(),
+        enable_dhcp: true,
+        project_id: owner(),
+        tenant_id: owner(),
+        ..Subnet::default()
+    };
+    let network = Network {
+        id: id.clone(),
+        name: name.to_owned(),
+        status: "ACTIVE".to_owned(),
+        admin_state_up: true,
+        subnets: vec![subnet_id.clone()],
+        project_id: owner(),
+        tenant_id: owner(),
+        ..Network::default()
+    };
+    state.starter.extend([id.clone(), subnet_id.clone()]);
+    state.subnets.insert(subnet_id, subnet);
+    state.networks.insert(id.clone(), network);
+    id
+}
+
 fn router_port() -> Port {
     Port {
         id: ROUTER_PORT_ID.into(),

@@ -331,3 +331,41 @@ async fn the_same_seed_and_calls_make_the_same_cloud() {
     }
     assert_eq!(runs[0], runs[1]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn tags_are_replaced_and_filtered_by() {
+    let (_, cloud) = cloud();
+    let one = cloud.create_port(&port("one")).await.unwrap();
+    cloud.create_port(&port("two")).await.unwrap();
+    cloud.set_tags("ports", &one.id, &["a".into(), "b".into()]).await.unwrap();
+    let count = async |tags: TagFilter| {
+        let query = PortQuery { tags, device_id: Some(String::new()), ..PortQuery::default() };
+        cloud.ports(&query).await.unwrap().len()
+    };
+    let of = |tags: &[&str]| tags.iter().map(|&tag| tag.to_owned()).collect::<Vec<_>>();
+    assert_eq!(count(TagFilter { all: of(&["a", "b"]), ..TagFilter::default() }).await, 1);
+    assert_eq!(count(TagFilter { all: of(&["a", "c"]), ..TagFilter::default() }).await, 0);
+    assert_eq!(count(TagFilter { any: of(&["a", "c"]), ..TagFilter::default() }).await, 1);
+    assert_eq!(count(TagFilter { not_any: of(&["a"]), ..TagFilter::default() }).await, 1);
+    assert!(cloud.set_tags("ports", "x", &[]).await.unwrap_err().is_not_found());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_servers_fit_into_a_larger_network() {
+    let (simulator, cloud) = cloud();
+    let network_id = simulator.add_network("large", "10.64.0.0/20".parse().unwrap());
+    for number in 0..1001 {
+        let networks = vec![ServerNetwork { port: None, uuid: Some(network_id.clone()) }];
+        let body = CreateServer { networks, ..server(&format!("s{number}"), "") };
+        cloud.create_server(&body).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = cloud.calls().calls.get("nova GET servers").copied().unwrap_or(0);
+    let servers = cloud.servers(&ServerQuery::default()).await.unwrap();
+    assert_eq!(servers.len(), 1001);
+    // The longest page is a thousand.
+    assert_eq!(cloud.calls().calls["nova GET servers"] - before, 2);
+    let addresses: std::collections::BTreeSet<&str> =
+        servers.iter().map(|server| server.addresses["large"][0].addr.as_str()).collect();
+    assert_eq!(addresses.len(), 1001);
+}
