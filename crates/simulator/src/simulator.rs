@@ -133,7 +133,18 @@ impl Simulator {
     pub fn clouds_yaml(&self, base_url: &str) -> String {
         let base = base_url.trim_end_matches('/');
         format!(
-            "clouds:\n  openstack:\n    region_name: {region}\n    auth:\n      auth_url: {base}/identity/v3\n      username: {user}\n      password: {password}\n      project_name: {project}\n      user_domain_name: Default\n      project_domain_name: Default\n",
+            "\
+clouds:
+  openstack:
+    region_name: {region}
+    auth:
+      auth_url: {base}/identity/v3
+      username: {user}
+      password: {password}
+      project_name: {project}
+      user_domain_name: Default
+      project_domain_name: Default
+",
             region = starter::REGION,
             user = starter::USER,
             password = self.password_of(starter::USER),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hangar_openstack::*;
-use hangar_simulator::{Guest, GuestDriver, Inventory, Options, Simulator, starter};
+use hangar_simulator::{FaultAction, FaultRule, Guest, GuestDriver, Inventory, Options, Simulator, starter};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -126,6 +126,23 @@ async fn state_and_guests_survive_a_restart() {
     assert_eq!(*guests.0.lock().unwrap(), ["boot w", "shut down"]);
     let (_, left) = admin(&served, "GET", "/admin/inventory", Value::Null).await;
     assert!(serde_json::from_value::<Inventory>(left).unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_a_broken_connection() {
+    let served = serve(Options::default()).await;
+    served.simulator.set_faults(vec![FaultRule {
+        service: "network".into(),
+        method: "POST".into(),
+        path_regex: "^/ports$".into(),
+        times: Some(1),
+        action: FaultAction::LoseReply,
+    }]);
+    let cloud = cloud(&served);
+    let body = CreatePort { network_id: starter::NETWORK_ID.into(), name: "p".into(), ..CreatePort::default() };
+    assert_eq!(cloud.create_port(&body).await.unwrap_err().kind, ErrorKind::Unreachable);
+    let found = cloud.ports(&PortQuery { name: Some("p".into()), ..PortQuery::default() }).await.unwrap();
+    assert_eq!(found.len(), 1);
 }
 
 #[tokio::test]

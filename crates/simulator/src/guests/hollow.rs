@@ -157,7 +157,16 @@ mod tests {
 
     #[tokio::test]
     async fn what_keeps_a_guest_out_is_on_its_console() {
-        let pinless = "#cloud-config\nwrite_files:\n- path: /j\n  content: |\n    apiVersion: kubeadm.k8s.io/v1beta4\n    kind: JoinConfiguration\n    discovery: {bootstrapToken: {apiServerEndpoint: '127.0.0.1:1', token: abcdef.0123456789abcdef}}\nruncmd: [kubeadm join --config /j]\n";
+        let pinless = "\
+#cloud-config
+write_files:
+- path: /j
+  content: |
+    apiVersion: kubeadm.k8s.io/v1beta4
+    kind: JoinConfiguration
+    discovery: {bootstrapToken: {apiServerEndpoint: '127.0.0.1:1', token: abcdef.0123456789abcdef}}
+runcmd: [kubeadm join --config /j]
+";
         let table = [
             ("#!/bin/sh\necho hi\n", "only #cloud-config is understood"),
             ("#cloud-config\nruncmd: [date]\n", "nothing joins"),
