@@ -146,6 +146,35 @@ async fn a_lost_reply_is_a_broken_connection() {
 }
 
 #[tokio::test]
+async fn what_was_under_way_goes_on_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = Options {
+        state_file: Some(dir.path().join("cloud.json")),
+        build_time: Duration::from_secs(3600),
+        delete_time: Duration::from_secs(3600),
+        starter: true,
+    };
+    let served = serve(slow.clone()).await;
+    let client = cloud(&served);
+    let builds = client.create_server(&new_server("builds")).await.unwrap();
+    let leaves = client.create_server(&new_server("leaves")).await.unwrap();
+    client.delete_server(&leaves).await.unwrap();
+    drop(client);
+    served.shutdown.cancel();
+    served.task.await.unwrap().unwrap();
+
+    let soon = Duration::from_millis(10);
+    let simulator = Simulator::new(Options { build_time: soon, delete_time: soon, ..slow }).unwrap();
+    let mut changes = simulator.changes();
+    let config = CloudConfig::parse(simulator.clouds_yaml("http://x").as_bytes(), "openstack", None, None).unwrap();
+    let client = Cloud::new(config, simulator.transport());
+    client.project_id().await.unwrap();
+    changes.wait_for(|count| *count >= 2).await.unwrap();
+    assert_eq!(client.server(&builds).await.unwrap().status, "ACTIVE");
+    assert!(client.server(&leaves).await.unwrap_err().is_not_found());
+}
+
+#[tokio::test]
 async fn a_state_file_of_somebody_else_is_not_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("cloud.json");

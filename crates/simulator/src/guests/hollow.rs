@@ -15,7 +15,8 @@ use super::{Guest, GuestDriver, cloud_init, join_config};
 use crate::save::write_private;
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// As often as kubeadm asks.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// Boots every guest as a hollow node.
 pub struct HollowGuests {
@@ -112,7 +113,7 @@ async fn join_until_in(guest: &Guest, join: &Join) -> Option<Identity> {
             }
             Err(error) => {
                 let again = error.retryable() && !token_is_gone(&error);
-                // The same complaint every 30 s tells nobody anything new.
+                // The same complaint every few seconds tells nobody anything new.
                 let line = format!("kubeadm: {}", chain(&error));
                 if line != last {
                     guest.console.line(&line);
