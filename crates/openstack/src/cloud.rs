@@ -114,6 +114,15 @@ impl Cloud {
         self.read(Target { service, method: Method::POST, path: path.to_owned() }, Some(body)).await
     }
 
+    pub(crate) async fn put<T: DeserializeOwned>(
+        &self,
+        service: Service,
+        path: &str,
+        body: &Value,
+    ) -> Result<T, Error> {
+        self.read(Target { service, method: Method::PUT, path: path.to_owned() }, Some(body)).await
+    }
+
     pub(crate) async fn delete(&self, service: Service, path: &str) -> Result<(), Error> {
         let target = Target { service, method: Method::DELETE, path: path.to_owned() };
         self.send(&target, "", None).await.map(drop)
@@ -142,7 +151,8 @@ impl Cloud {
         query: &str,
         body: Option<&Value>,
     ) -> Result<Answer, Error> {
-        let missing = |why: String| target.error(ErrorKind::NotFound, why);
+        // Not `NotFound`: that word is about what was asked for.
+        let missing = |why: String| target.error(ErrorKind::Malformed, why);
         let base = session.endpoint(target.service, &self.0.config).map_err(missing)?;
         let mark = if query.is_empty() { "" } else { "?" };
         let mut request = Request::builder()

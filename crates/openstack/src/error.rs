@@ -120,7 +120,7 @@ impl Target {
         Error {
             status: Some(status.as_u16()),
             request_id: request_id(headers),
-            ..self.error(kind(status, headers, body, &message), message)
+            ..self.error(kind(self.service, status, headers, body, &message), message)
         }
     }
 
@@ -133,7 +133,7 @@ impl Target {
     }
 }
 
-fn kind(status: StatusCode, headers: &HeaderMap, body: &[u8], message: &str) -> ErrorKind {
+fn kind(service: Service, status: StatusCode, headers: &HeaderMap, body: &[u8], message: &str) -> ErrorKind {
     let retry_after = retry_after(headers);
     let quota = || {
         let says = message.to_ascii_lowercase();
@@ -146,7 +146,14 @@ fn kind(status: StatusCode, headers: &HeaderMap, body: &[u8], message: &str) -> 
         // Nova and Cinder say 413 both for limits and for haste; only the latter names a time.
         403 | 409 | 413 if quota() => ErrorKind::Quota,
         403 => ErrorKind::Forbidden,
-        404 | 410 => ErrorKind::NotFound,
+        // A 404 that no service wrote is a proxy's: whoever deletes must not take it for `already gone`.
+        404 | 410
+            if service == Service::Glance
+                || serde_json::from_slice::<Value>(body).is_ok_and(|body| body.is_object()) =>
+        {
+            ErrorKind::NotFound
+        }
+        404 | 410 => ErrorKind::Malformed,
         409 | 412 => ErrorKind::Conflict,
         413 if retry_after.is_some() => ErrorKind::TooManyRequests { retry_after },
         413 => ErrorKind::Quota,
@@ -235,7 +242,9 @@ mod tests {
             (401, None, "{}", ErrorKind::Unauthorized),
             (403, None, instances, ErrorKind::Quota),
             (403, None, r#"{"forbidden": {"message": "Policy doesn't allow it"}}"#, ErrorKind::Forbidden),
-            (404, None, "", ErrorKind::NotFound),
+            (404, None, r#"{"itemNotFound": {"message": "Instance x could not be found."}}"#, ErrorKind::NotFound),
+            (404, None, "404 page not found", ErrorKind::Malformed),
+            (404, None, "", ErrorKind::Malformed),
             (409, None, over, ErrorKind::Quota),
             (409, None, r#"{"NeutronError": {"type": "PortInUse", "message": "in use"}}"#, ErrorKind::Conflict),
             (400, None, "", ErrorKind::BadRequest),

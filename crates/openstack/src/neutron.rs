@@ -69,6 +69,16 @@ impl Cloud {
         Ok(self.post::<Reply>(Service::Neutron, "/security-group-rules", &body).await?.security_group_rules)
     }
 
+    /// Replaces all tags; `collection` is `ports`, `security-groups`, `networks`, ...
+    pub async fn set_tags(&self, collection: &str, id: &str, tags: &[String]) -> Result<Vec<String>, Error> {
+        #[derive(Deserialize)]
+        struct Reply {
+            tags: Vec<String>,
+        }
+        let path = format!("/{}/{}/tags", escape(collection), escape(id));
+        Ok(self.put::<Reply>(Service::Neutron, &path, &json!({"tags": tags})).await?.tags)
+    }
+
     pub async fn delete_security_group_rule(&self, id: &str) -> Result<(), Error> {
         self.delete(Service::Neutron, &format!("/security-group-rules/{}", escape(id))).await
     }

@@ -74,27 +74,28 @@ async fn attend(nodes: &Api<Node>, cloud: &Simulator, node: &Node) {
     let done = match plan(node, |wanted| cloud.find_server(wanted)) {
         Step::Nothing => return,
         Step::Delete => nodes.delete(&name, &DeleteParams::default()).await.map(drop),
-        Step::Initialize { status, object } => {
-            // Addresses first: without the taint pods come, and they want an address.
-            let params = PatchParams::default();
-            match nodes.patch_status(&name, &params, &Patch::Strategic(status)).await {
-                Ok(_) => nodes.patch(&name, &params, &Patch::Merge(object)).await.map(drop),
-                Err(error) => Err(error),
-            }
-        }
+        Step::Initialize(server) => initialize(nodes, &name, &server).await,
     };
     match done {
-        Err(kube::Error::Api(refused)) if refused.code == 404 => {}
+        // Gone, or changed meanwhile: then the watch brings the newer one.
+        Err(kube::Error::Api(refused)) if matches!(refused.code, 404 | 409) => {}
         Err(error) => tracing::warn!(node = name, %error, "cloud controller: a Node could not be written"),
         Ok(()) => {}
     }
+}
+
+/// Addresses first: once the taint is gone pods come, and they want an address.
+async fn initialize(nodes: &Api<Node>, name: &str, server: &Server) -> Result<(), kube::Error> {
+    let params = PatchParams::default();
+    let fresh = nodes.patch_status(name, &params, &Patch::Strategic(status(name, server))).await?;
+    nodes.patch(name, &params, &Patch::Merge(object(&fresh, server))).await.map(drop)
 }
 
 #[derive(Debug, PartialEq)]
 enum Step {
     Nothing,
     Delete,
-    Initialize { status: Value, object: Value },
+    Initialize(Box<Server>),
 }
 
 /// Which server to look for.
@@ -115,18 +116,24 @@ fn plan(node: &Node, find: impl Fn(Wanted<'_>) -> Option<Server>) -> Step {
         None => find(Wanted::Name(&name)),
     };
     match server {
-        Some(server) if uninitialized => initialize(&name, &server, taints),
+        Some(server) if uninitialized => Step::Initialize(Box::new(server)),
         // Only a Node that says it is ours, and was looked at before, can have lost its server.
         None if provider_id.is_some_and(|id| id.starts_with(SCHEME)) && !uninitialized => Step::Delete,
         _ => Step::Nothing,
     }
 }
 
-fn initialize(name: &str, server: &Server, taints: &[k8s_openapi::api::core::v1::Taint]) -> Step {
+fn status(name: &str, server: &Server) -> Value {
     let fixed = server.addresses.values().flatten().filter(|address| address.kind == "fixed");
     let mut addresses: Vec<Value> =
         fixed.map(|address| json!({"type": "InternalIP", "address": address.addr})).collect();
     addresses.push(json!({"type": "Hostname", "address": name}));
+    json!({"status": {"addresses": addresses}})
+}
+
+/// The taints are replaced as a whole, so the patch holds for this very version of the Node only.
+fn object(node: &Node, server: &Server) -> Value {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     let kept: Vec<_> = taints.iter().filter(|taint| taint.key != UNINITIALIZED).collect();
     let mut labels = serde_json::Map::new();
     if let Some(flavor) = &server.flavor.original_name {
@@ -135,13 +142,10 @@ fn initialize(name: &str, server: &Server, taints: &[k8s_openapi::api::core::v1:
     if let Some(zone) = &server.availability_zone {
         labels.insert("topology.kubernetes.io/zone".to_owned(), json!(zone));
     }
-    Step::Initialize {
-        status: json!({"status": {"addresses": addresses}}),
-        object: json!({
-            "metadata": {"labels": labels},
-            "spec": {"providerID": format!("{SCHEME}{}", server.id), "taints": kept},
-        }),
-    }
+    json!({
+        "metadata": {"labels": labels, "resourceVersion": node.resource_version()},
+        "spec": {"providerID": format!("{SCHEME}{}", server.id), "taints": kept},
+    })
 }
 
 impl Simulator {
@@ -184,11 +188,13 @@ mod tests {
 
     #[test]
     fn an_uninitialized_node_learns_who_it_is_and_keeps_other_taints() {
-        let step = plan(&node(None, &[UNINITIALIZED, "other"]), |wanted| {
+        let node = node(None, &[UNINITIALIZED, "other"]);
+        let step = plan(&node, |wanted| {
             assert_eq!(wanted, Wanted::Name("w"));
             Some(server())
         });
-        let Step::Initialize { status, object } = step else { panic!("{step:?}") };
+        assert_eq!(step, Step::Initialize(Box::new(server())));
+        let (status, object) = (status("w", &server()), object(&node, &server()));
         assert_eq!(status["status"]["addresses"][0], json!({"type": "InternalIP", "address": "10.6.0.2"}));
         assert_eq!(object["spec"]["providerID"], "openstack:///1f");
         assert_eq!(object["spec"]["taints"].as_array().unwrap().len(), 1);

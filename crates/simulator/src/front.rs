@@ -119,8 +119,7 @@ impl Simulator {
             Ok(body) => self.answer(Request::from_parts(head, body.to_bytes())).await,
             Err(_) => Some(render(Reply::empty(413))),
         };
-        // A closed connection is what really happens, but a client behind a proxy sees this.
-        answer.unwrap_or_else(|| render(Reply::empty(502))).map(Body::from)
+        answer.map_or_else(broken_off, |answer| answer.map(Body::from))
     }
 
     /// `None` when the answer got lost.
@@ -256,6 +255,12 @@ fn failed(status: u16, body: Value) -> Reply {
     let mut reply = Reply::new(status, body);
     reply.headers.extend(retry.map(|seconds| ("retry-after", seconds.to_string())));
     reply
+}
+
+/// A body that fails makes the server close the connection in the middle of the answer.
+fn broken_off() -> Response<Body> {
+    let lost = std::io::Error::other("the answer is lost on purpose");
+    Response::new(Body::from_stream(futures::stream::iter([Err::<Bytes, _>(lost)])))
 }
 
 fn render(reply: Reply) -> Response<Bytes> {

@@ -11,7 +11,7 @@ use crate::Simulator;
 use crate::front::Ask;
 use crate::reply::{Outcome, Refusal, Reply};
 use crate::starter::{DOMAIN, REGION};
-use crate::state::{Token, User, World};
+use crate::state::{ApplicationCredential, Token, User, World};
 
 const TOKEN_LIFE: Duration = Duration::from_secs(3600);
 
@@ -39,6 +39,7 @@ fn issue(simulator: &Simulator, world: &mut World, ask: &Ask) -> Outcome {
     let user = match method.as_str() {
         "password" => by_password(world, &identity["password"]["user"]),
         "token" => by_token(world, identity["token"]["id"].as_str().unwrap_or_default()),
+        "application_credential" => by_credential(world, &identity["application_credential"]),
         _ => None,
     };
     let user = user.ok_or_else(Refusal::unauthorized)?;
@@ -51,7 +52,7 @@ fn issue(simulator: &Simulator, world: &mut World, ask: &Ask) -> Outcome {
             known.map(|known| known.id.clone()).filter(|id| *id == user.project_id).ok_or_else(Refusal::unauthorized)?
         }
     };
-    let id = format!("gAAAAA{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+    let id = format!("gAAAAA{}{}", world.ids.uuid().simple(), world.ids.uuid().simple());
     let expires = Instant::now() + TOKEN_LIFE;
     world.tokens.retain(|_, token| Instant::now() < token.expires);
     world.tokens.insert(id.clone(), Token { user_id: user.id.clone(), project_id: project_id.clone(), expires });
@@ -68,6 +69,17 @@ fn by_password(world: &World, wanted: &Value) -> Option<User> {
         || domain["id"] == DOMAIN
         || domain["name"].as_str().is_some_and(|name| name.eq_ignore_ascii_case(DOMAIN));
     world.state.users.iter().find(named).filter(|user| here && wanted["password"] == user.password).cloned()
+}
+
+fn by_credential(world: &World, wanted: &Value) -> Option<User> {
+    let named = |user: &User| wanted["user"]["id"] == user.id || wanted["user"]["name"] == user.name;
+    world.state.users.iter().find_map(|user| {
+        let fits = |known: &&ApplicationCredential| {
+            let called = wanted["id"] == known.id || (named(user) && wanted["name"] == known.name);
+            called && wanted["secret"] == known.secret
+        };
+        user.application_credentials.iter().find(fits).map(|_| user.clone())
+    })
 }
 
 fn by_token(world: &World, id: &str) -> Option<User> {

@@ -18,12 +18,9 @@ pub struct Item {
     pub kind: String,
     pub id: String,
     pub name: String,
-    /// Who it says it belongs to: the description, or a server's metadata `hangar.owner` if it has that.
+    /// Who it says it belongs to: the description; of a server the metadata that names an owner, or else all of it.
     pub owner: String,
 }
-
-/// Servers cannot be described below microversion 2.19, so their owner stands in the metadata.
-const OWNER_KEY: &str = "hangar.owner";
 
 impl Inventory {
     pub(crate) fn of(state: &State) -> Self {
@@ -39,8 +36,7 @@ impl Inventory {
         };
         for record in state.servers.values() {
             let server = &record.server;
-            let owner = server.metadata.get(OWNER_KEY).map_or("", String::as_str);
-            add(&server.tenant_id, "server", &server.id, &server.name, owner);
+            add(&server.tenant_id, "server", &server.id, &server.name, &owner(&server.metadata));
         }
         for port in state.ports.values() {
             add(&port.project_id, "port", &port.id, &port.name, &port.description);
@@ -64,5 +60,25 @@ impl Inventory {
 
     pub fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Item> {
         self.projects.values().flatten().filter(move |item| item.kind == kind)
+    }
+}
+
+fn owner(metadata: &BTreeMap<String, String>) -> String {
+    let named = metadata.iter().find(|(key, _)| key.to_ascii_lowercase().contains("owner"));
+    let all = || metadata.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",");
+    named.map_or_else(all, |(_, value)| value.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_of_a_server_is_in_its_metadata() {
+        let of =
+            |pairs: &[(&str, &str)]| owner(&pairs.iter().map(|&(key, value)| (key.into(), value.into())).collect());
+        assert_eq!(of(&[("a", "b"), ("hangar.owner", "c/m/worker")]), "c/m/worker");
+        assert_eq!(of(&[("a", "b"), ("c", "d")]), "a=b,c=d");
+        assert_eq!(of(&[]), "");
     }
 }

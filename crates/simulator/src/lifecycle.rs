@@ -47,15 +47,15 @@ impl Simulator {
     fn start(&self, effect: Effect) {
         let simulator = self.clone();
         tokio::spawn(async move {
+            let options = &simulator.0.options;
+            let time = if matches!(effect, Effect::Build(_)) { options.build_time } else { options.delete_time };
+            tokio::select! {
+                () = simulator.0.closed.cancelled() => return,
+                () = tokio::time::sleep(time) => {}
+            }
             match effect {
-                Effect::Build(id) => {
-                    tokio::time::sleep(simulator.0.options.build_time).await;
-                    simulator.built(&id);
-                }
-                Effect::Remove(id) => {
-                    tokio::time::sleep(simulator.0.options.delete_time).await;
-                    simulator.removed(&id);
-                }
+                Effect::Build(id) => simulator.built(&id),
+                Effect::Remove(id) => simulator.removed(&id),
             }
         });
     }

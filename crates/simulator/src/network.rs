@@ -47,6 +47,7 @@ pub(crate) fn answer(simulator: &Simulator, world: &mut World, ask: &Ask) -> Out
         (true, &Method::GET, ["ports", id]) => one("port", own_port(state, project, id), || no_port(id)),
         (true, &Method::POST, ["ports"]) => create_port(simulator, world, ask),
         (true, &Method::DELETE, ["ports", id]) => delete_port(world, ask, id),
+        (true, &Method::PUT, [collection, id, "tags"]) => set_tags(&mut world.state, ask, collection, id),
         (true, _, ["security-groups" | "security-group-rules", ..]) => security_group::answer(simulator, world, ask),
         _ => Err(Refusal::neutron(404, "HTTPNotFound", "The resource could not be found.")),
     }
@@ -114,7 +115,7 @@ pub(crate) fn make_port(
     let [_, a, b, c] = state.last_mac.to_be_bytes();
     let now = Some(simulator.now_text());
     let port = Port {
-        id: uuid::Uuid::new_v4().to_string(),
+        id: world.ids.text(),
         name: wanted.name,
         description: wanted.description.unwrap_or_default(),
         network_id: network.id,
@@ -199,6 +200,27 @@ fn free(subnet: &Subnet, used: &HashSet<String>) -> Option<String> {
         let (start, end) = (pool.start.parse().ok()?, pool.end.parse().ok()?);
         ipnet::Ipv4AddrRange::new(start, end).map(|address| address.to_string()).find(|address| !used.contains(address))
     })
+}
+
+fn set_tags(state: &mut State, ask: &Ask, collection: &str, id: &str) -> Outcome {
+    let project = ask.project_id.as_str();
+    let body = ask.json().map_err(|why| Refusal::neutron(400, "HTTPBadRequest", why))?;
+    let wanted: Vec<String> = serde_json::from_value(body["tags"].clone())
+        .map_err(|error| Refusal::neutron(400, "HTTPBadRequest", format!("Invalid input for tags: {error}")))?;
+    let found = match collection {
+        "ports" => state.ports.get_mut(id).filter(|port| port.project_id == project).map(|port| &mut port.tags),
+        "networks" => state.networks.get_mut(id).filter(|own| own.project_id == project).map(|own| &mut own.tags),
+        "subnets" => state.subnets.get_mut(id).filter(|own| own.project_id == project).map(|own| &mut own.tags),
+        "security-groups" => {
+            state.security_groups.get_mut(id).filter(|group| group.project_id == project).map(|group| &mut group.tags)
+        }
+        _ => None,
+    };
+    let tags = found.ok_or_else(|| {
+        Refusal::neutron(404, "TagResourceNotFound", format!("Resource {collection} {id} could not be found."))
+    })?;
+    tags.clone_from(&wanted);
+    Ok(Reply::ok(json!({"tags": wanted})))
 }
 
 fn delete_port(world: &mut World, ask: &Ask, id: &str) -> Outcome {

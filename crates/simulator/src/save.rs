@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -42,7 +43,10 @@ impl Simulator {
         }
         let simulator = self.clone();
         runtime.spawn(async move {
-            tokio::time::sleep(PATIENCE).await;
+            tokio::select! {
+                () = simulator.0.closed.cancelled() => return,
+                () = tokio::time::sleep(PATIENCE) => {}
+            }
             let saved = tokio::task::spawn_blocking(move || simulator.save_now()).await;
             if let Ok(Err(error)) = saved {
                 tracing::warn!(%error, "the state of the simulated cloud could not be saved");
@@ -52,9 +56,20 @@ impl Simulator {
 
     /// At once; nothing to do without a state file.
     pub fn save_now(&self) -> io::Result<()> {
+        let _one = self.0.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.0.closed.is_cancelled() {
+            return Ok(());
+        }
         self.0.save_pending.store(false, Ordering::Release);
         let Some(path) = &self.0.options.state_file else { return Ok(()) };
         let bytes = serde_json::to_vec(&self.world().state)?;
         write_private(path, &bytes)
+    }
+
+    /// Saves for the last time: servers under way stay as they are until the next start.
+    pub fn close(&self) -> io::Result<()> {
+        let saved = self.save_now();
+        self.0.closed.cancel();
+        saved
     }
 }

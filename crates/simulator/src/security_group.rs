@@ -8,20 +8,20 @@ use crate::Simulator;
 use crate::front::Ask;
 use crate::network::{list, one};
 use crate::reply::{Outcome, Refusal, Reply};
-use crate::state::{State, World};
+use crate::state::{Ids, State, World};
 
 pub(crate) fn answer(simulator: &Simulator, world: &mut World, ask: &Ask) -> Outcome {
-    let state = &mut world.state;
+    let World { state, ids, .. } = world;
     match (&ask.method, ask.segments().as_slice()) {
         (&Method::GET, ["security-groups"]) => list("security_groups", state.groups_of(&ask.project_id), ask),
         (&Method::GET, ["security-groups", id]) => one("security_group", own(state, ask, id), || no_group(id)),
-        (&Method::POST, ["security-groups"]) => create(simulator, state, ask),
+        (&Method::POST, ["security-groups"]) => create(simulator, state, ids, ask),
         (&Method::DELETE, ["security-groups", id]) => delete(state, ask, id),
         (&Method::GET, ["security-group-rules"]) => {
             let rules = state.groups_of(&ask.project_id).flat_map(|group| &group.security_group_rules);
             list("security_group_rules", rules, ask)
         }
-        (&Method::POST, ["security-group-rules"]) => create_rules(state, ask),
+        (&Method::POST, ["security-group-rules"]) => create_rules(state, ids, ask),
         (&Method::DELETE, ["security-group-rules", id]) => delete_rule(state, ask, id),
         _ => Err(Refusal::neutron(404, "HTTPNotFound", "The resource could not be found.")),
     }
@@ -36,10 +36,10 @@ fn own<'a>(state: &'a State, ask: &Ask, id: &str) -> Option<&'a SecurityGroup> {
 }
 
 /// The group every project has: egress to anywhere, ingress from itself.
-pub(crate) fn default_group(id: &str, project: &str, created: &str) -> SecurityGroup {
-    let mut group = new_group(id, project, "default", "Default security group", created);
+pub(crate) fn default_group(ids: &mut Ids, id: &str, project: &str, created: &str) -> SecurityGroup {
+    let mut group = new_group(ids, id, project, "default", "Default security group", created);
     for ethertype in ["IPv4", "IPv6"] {
-        let mut rule = egress(&group, ethertype);
+        let mut rule = egress(ids, &group, ethertype);
         rule.direction = "ingress".to_owned();
         rule.remote_group_id = Some(id.to_owned());
         group.security_group_rules.push(rule);
@@ -47,7 +47,7 @@ pub(crate) fn default_group(id: &str, project: &str, created: &str) -> SecurityG
     group
 }
 
-fn new_group(id: &str, project: &str, name: &str, description: &str, created: &str) -> SecurityGroup {
+fn new_group(ids: &mut Ids, id: &str, project: &str, name: &str, description: &str, created: &str) -> SecurityGroup {
     let mut group = SecurityGroup {
         id: id.to_owned(),
         name: name.to_owned(),
@@ -59,13 +59,13 @@ fn new_group(id: &str, project: &str, name: &str, description: &str, created: &s
         created_at: Some(created.to_owned()),
         ..SecurityGroup::default()
     };
-    group.security_group_rules = ["IPv4", "IPv6"].map(|ethertype| egress(&group, ethertype)).to_vec();
+    group.security_group_rules = ["IPv4", "IPv6"].map(|ethertype| egress(ids, &group, ethertype)).to_vec();
     group
 }
 
-fn egress(group: &SecurityGroup, ethertype: &str) -> SecurityGroupRule {
+fn egress(ids: &mut Ids, group: &SecurityGroup, ethertype: &str) -> SecurityGroupRule {
     SecurityGroupRule {
-        id: uuid::Uuid::new_v4().to_string(),
+        id: ids.text(),
         security_group_id: group.id.clone(),
         direction: "egress".to_owned(),
         ethertype: ethertype.to_owned(),
@@ -79,7 +79,7 @@ fn read<T: serde::de::DeserializeOwned>(value: &Value) -> Result<T, Refusal> {
     T::deserialize(value).map_err(|error| Refusal::neutron(400, "HTTPBadRequest", format!("Invalid input: {error}")))
 }
 
-fn create(simulator: &Simulator, state: &mut State, ask: &Ask) -> Outcome {
+fn create(simulator: &Simulator, state: &mut State, ids: &mut Ids, ask: &Ask) -> Outcome {
     let body = ask.json().map_err(|why| Refusal::neutron(400, "HTTPBadRequest", why))?;
     let wanted: CreateSecurityGroup = read(&body["security_group"])?;
     if wanted.name == "default" {
@@ -91,9 +91,9 @@ fn create(simulator: &Simulator, state: &mut State, ask: &Ask) -> Outcome {
     }
     let full = |_| Refusal::neutron(409, "OverQuota", "Quota exceeded for resources: ['security_group'].");
     state.room(&ask.project_id, "security_groups", state.groups_of(&ask.project_id).count(), 1).map_err(full)?;
-    let id = uuid::Uuid::new_v4().to_string();
+    let id = ids.text();
     let description = wanted.description.unwrap_or_default();
-    let group = new_group(&id, &ask.project_id, &wanted.name, &description, &simulator.now_text());
+    let group = new_group(ids, &id, &ask.project_id, &wanted.name, &description, &simulator.now_text());
     state.security_groups.insert(id, group.clone());
     Ok(Reply::new(201, json!({"security_group": group})))
 }
@@ -119,7 +119,7 @@ fn delete(state: &mut State, ask: &Ask, id: &str) -> Outcome {
 }
 
 /// One (`security_group_rule`) or many (`security_group_rules`): all or none.
-fn create_rules(state: &mut State, ask: &Ask) -> Outcome {
+fn create_rules(state: &mut State, ids: &mut Ids, ask: &Ask) -> Outcome {
     let body = ask.json().map_err(|why| Refusal::neutron(400, "HTTPBadRequest", why))?;
     let bulk = body.get("security_group_rules").is_some();
     let wanted: Vec<CreateSecurityGroupRule> =
@@ -129,7 +129,7 @@ fn create_rules(state: &mut State, ask: &Ask) -> Outcome {
     state.room(&ask.project_id, "security_group_rules", used, wanted.len()).map_err(full)?;
     let mut made: Vec<SecurityGroupRule> = vec![];
     for rule in wanted {
-        let rule = new_rule(state, ask, rule)?;
+        let rule = new_rule(state, ids, ask, rule)?;
         let existing = own(state, ask, &rule.security_group_id).map(|group| group.security_group_rules.as_slice());
         let mut known = existing.unwrap_or_default().iter().chain(&made);
         if let Some(same) = known.find(|known| same_rule(known, &rule)) {
@@ -148,7 +148,12 @@ fn create_rules(state: &mut State, ask: &Ask) -> Outcome {
     Ok(Reply::new(201, body))
 }
 
-fn new_rule(state: &State, ask: &Ask, wanted: CreateSecurityGroupRule) -> Result<SecurityGroupRule, Refusal> {
+fn new_rule(
+    state: &State,
+    ids: &mut Ids,
+    ask: &Ask,
+    wanted: CreateSecurityGroupRule,
+) -> Result<SecurityGroupRule, Refusal> {
     let bad = |kind: &str, words: &str| Err(Refusal::neutron(400, kind, words));
     for id in [Some(&wanted.security_group_id), wanted.remote_group_id.as_ref()].into_iter().flatten() {
         own(state, ask, id).ok_or_else(|| no_group(id))?;
@@ -179,7 +184,7 @@ fn new_rule(state: &State, ask: &Ask, wanted: CreateSecurityGroupRule) -> Result
         _ => {}
     }
     Ok(SecurityGroupRule {
-        id: uuid::Uuid::new_v4().to_string(),
+        id: ids.text(),
         security_group_id: wanted.security_group_id,
         direction: wanted.direction,
         ethertype,

@@ -17,7 +17,7 @@ pub(crate) fn create(simulator: &Simulator, world: &mut World, ask: &Ask) -> Out
     let wanted: CreateServer = serde_json::from_value(body["server"].clone())
         .map_err(|error| Refusal::nova(400, format!("Invalid input for field/attribute server. {error}")))?;
     let (flavor, user_data) = check(world, ask, &wanted)?;
-    let id = uuid::Uuid::new_v4().to_string();
+    let id = world.ids.text();
     let (ports, own_ports) = bind(simulator, world, ask, &wanted, &id)?;
     world.sequence += 1;
     let now = simulator.now_text();

@@ -16,7 +16,7 @@ use tower::util::BoxCloneSyncService;
 use crate::faults::{Call, CallInfo, Fault, FaultRule};
 use crate::guests::{Console, GuestDriver};
 use crate::inventory::Inventory;
-use crate::state::World;
+use crate::state::{ApplicationCredential, Ids, World};
 use crate::{save, starter};
 
 #[derive(Debug, Clone)]
@@ -60,6 +60,10 @@ pub(crate) struct Inner {
     pub guests: Mutex<Option<Arc<dyn GuestDriver>>>,
     pub save_pending: AtomicBool,
     pub resumed: AtomicBool,
+    /// One writer of the state file at a time.
+    pub saving: Mutex<()>,
+    /// Once closed, nothing changes any more and the file belongs to whoever opens it next.
+    pub closed: CancellationToken,
     /// Sent after every change of a server, for those who wait for one.
     pub changes: tokio::sync::watch::Sender<u64>,
     began: (Timestamp, Instant),
@@ -88,6 +92,8 @@ impl Simulator {
             guests: Mutex::new(None),
             save_pending: AtomicBool::new(false),
             resumed: AtomicBool::new(false),
+            saving: Mutex::new(()),
+            closed: CancellationToken::new(),
             changes: tokio::sync::watch::Sender::new(0),
             began: (Timestamp::now(), Instant::now()),
         })))
@@ -118,15 +124,27 @@ impl Simulator {
     /// Until `shutdown`; then the state is saved.
     pub async fn serve(&self, listener: TcpListener, shutdown: CancellationToken) -> std::io::Result<()> {
         self.resume();
-        axum::serve(listener, self.router()).with_graceful_shutdown(shutdown.cancelled_owned()).await?;
-        self.save_now()
+        let served = axum::serve(listener, self.router()).with_graceful_shutdown(shutdown.cancelled_owned()).await;
+        self.close()?;
+        served
     }
 
     /// For the cloud entry `openstack`: the starter's user by password.
     pub fn clouds_yaml(&self, base_url: &str) -> String {
         let base = base_url.trim_end_matches('/');
         format!(
-            "clouds:\n  openstack:\n    region_name: {region}\n    auth:\n      auth_url: {base}/identity/v3\n      username: {user}\n      password: {password}\n      project_name: {project}\n      user_domain_name: Default\n      project_domain_name: Default\n",
+            "\
+clouds:
+  openstack:
+    region_name: {region}
+    auth:
+      auth_url: {base}/identity/v3
+      username: {user}
+      password: {password}
+      project_name: {project}
+      user_domain_name: Default
+      project_domain_name: Default
+",
             region = starter::REGION,
             user = starter::USER,
             password = self.password_of(starter::USER),
@@ -188,6 +206,35 @@ impl Simulator {
             }
         }
         self.save_soon();
+    }
+
+    /// A credential of a user's own; its id.
+    pub fn add_application_credential(&self, user: &str, name: &str, secret: &str) -> Option<String> {
+        let id = {
+            let World { state, ids, .. } = &mut *self.world();
+            let known = state.users.iter_mut().find(|known| known.name == user || known.id == user)?;
+            let id = ids.uuid().simple().to_string();
+            let credential = ApplicationCredential { id: id.clone(), name: name.to_owned(), secret: secret.to_owned() };
+            known.application_credentials.push(credential);
+            id
+        };
+        self.save_soon();
+        Some(id)
+    }
+
+    /// Another network of the demo project; its id. Counts as the cloud's, not as a tenant's.
+    pub fn add_network(&self, name: &str, cidr: ipnet::Ipv4Net) -> String {
+        let id = {
+            let World { state, ids, .. } = &mut *self.world();
+            starter::add_network(state, ids, name, cidr)
+        };
+        self.save_soon();
+        id
+    }
+
+    /// From now on ids follow from the seed, so that the same calls make the same cloud.
+    pub fn set_seed(&self, seed: u64) {
+        self.world().ids = Ids(Some(seed));
     }
 
     /// Every token ends at once, as after a change of Keystone's keys.

@@ -6,7 +6,7 @@ use hangar_openstack::wire::{
 use serde_json::json;
 
 use crate::security_group;
-use crate::state::{OwnedKeyPair, Project, Router, State, User};
+use crate::state::{Ids, OwnedKeyPair, Project, Router, State, User};
 
 pub const REGION: &str = "RegionOne";
 pub const DOMAIN: &str = "default";
@@ -49,6 +49,7 @@ pub(crate) fn state() -> State {
             id: USER_ID.into(),
             name: USER.into(),
             password: PASSWORD.into(),
+            application_credentials: vec![],
             project_id: PROJECT_ID.into(),
         }],
         zones: vec![AvailabilityZone { name: ZONE.into(), state: ZoneState { available: true } }],
@@ -65,7 +66,7 @@ pub(crate) fn state() -> State {
     };
     images_and_flavors(&mut state);
     networks(&mut state);
-    let group = security_group::default_group(DEFAULT_GROUP_ID, PROJECT_ID, SINCE);
+    let group = security_group::default_group(&mut Ids(Some(0)), DEFAULT_GROUP_ID, PROJECT_ID, SINCE);
     state.security_groups.insert(group.id.clone(), group);
     state.starter =
         [PUBLIC_NETWORK_ID, PUBLIC_SUBNET_ID, NETWORK_ID, SUBNET_ID, ROUTER_ID, ROUTER_PORT_ID, DEFAULT_GROUP_ID]
@@ -160,6 +161,44 @@ fn networks(state: &mut State) {
     );
     state.ports.insert(ROUTER_PORT_ID.into(), router_port());
     state.last_mac = 1;
+}
+
+/// A network of the demo project with one IPv4 subnet, for more servers than the starter's has addresses for.
+pub(crate) fn add_network(state: &mut State, ids: &mut Ids, name: &str, cidr: ipnet::Ipv4Net) -> String {
+    let (id, subnet_id) = (ids.text(), ids.text());
+    let mut hosts = cidr.hosts();
+    let gateway_ip = hosts.next().map(|first| first.to_string());
+    let pool = hosts
+        .next()
+        .map(|start| AllocationPool { start: start.to_string(), end: hosts.next_back().unwrap_or(start).to_string() });
+    let owner = || PROJECT_ID.to_owned();
+    let subnet = Subnet {
+        id: subnet_id.clone(),
+        name: name.to_owned(),
+        network_id: id.clone(),
+        ip_version: 4,
+        cidr: cidr.to_string(),
+        gateway_ip,
+        allocation_pools: pool.into_iter().collect(),
+        enable_dhcp: true,
+        project_id: owner(),
+        tenant_id: owner(),
+        ..Subnet::default()
+    };
+    let network = Network {
+        id: id.clone(),
+        name: name.to_owned(),
+        status: "ACTIVE".to_owned(),
+        admin_state_up: true,
+        subnets: vec![subnet_id.clone()],
+        project_id: owner(),
+        tenant_id: owner(),
+        ..Network::default()
+    };
+    state.starter.extend([id.clone(), subnet_id.clone()]);
+    state.subnets.insert(subnet_id, subnet);
+    state.networks.insert(id.clone(), network);
+    id
 }
 
 fn router_port() -> Port {

@@ -44,6 +44,15 @@ pub(crate) struct User {
     pub name: String,
     pub password: String,
     pub project_id: String,
+    #[serde(default)]
+    pub application_credentials: Vec<ApplicationCredential>,
+}
+
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub(crate) struct ApplicationCredential {
+    pub id: String,
+    pub name: String,
+    pub secret: String,
 }
 
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -96,6 +105,36 @@ pub(crate) enum Effect {
     Remove(String),
 }
 
+/// Where ids come from: the system's randomness, or a seed, so that a simulation can be replayed.
+#[derive(Default)]
+pub(crate) struct Ids(pub Option<u64>);
+
+impl Ids {
+    /// A UUID of version 4.
+    pub(crate) fn uuid(&mut self) -> uuid::Uuid {
+        match &mut self.0 {
+            None => uuid::Uuid::new_v4(),
+            Some(state) => {
+                let bytes = (u128::from(splitmix(state)) << 64) | u128::from(splitmix(state));
+                uuid::Builder::from_random_bytes(bytes.to_be_bytes()).into_uuid()
+            }
+        }
+    }
+
+    pub(crate) fn text(&mut self) -> String {
+        self.uuid().to_string()
+    }
+}
+
+/// SplitMix64: small, and good enough for names.
+fn splitmix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
 #[derive(Default)]
 pub(crate) struct World {
     pub state: State,
@@ -105,6 +144,7 @@ pub(crate) struct World {
     pub faults: Faults,
     pub effects: Vec<Effect>,
     pub sequence: u64,
+    pub ids: Ids,
 }
 
 impl State {

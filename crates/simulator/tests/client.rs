@@ -292,3 +292,80 @@ async fn a_hook_loses_requests_before_or_after_they_count() {
     }
     assert_eq!(simulator.inventory().of_kind("port").count(), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn application_credentials_open_the_cloud_by_id_and_by_name() {
+    let (simulator, _) = cloud();
+    let id = simulator.add_application_credential("demo", "hangar", "s3cret").unwrap();
+    let entry = |auth: &str| {
+        format!(
+            "clouds: {{openstack: {{auth_type: v3applicationcredential, auth: {{auth_url: '{BASE}/identity', {auth}}}}}}}"
+        )
+    };
+    let table = [
+        (format!("application_credential_id: {id}, application_credential_secret: s3cret"), true),
+        ("application_credential_name: hangar, application_credential_secret: s3cret, username: demo, user_domain_id: default".into(), true),
+        (format!("application_credential_id: {id}, application_credential_secret: wrong"), false),
+    ];
+    for (auth, opens) in table {
+        let config = CloudConfig::parse(entry(&auth).as_bytes(), "openstack", None, None).unwrap();
+        let project = Cloud::new(config, simulator.transport()).project_id().await;
+        match project {
+            Ok(project) => assert!(opens && project == starter::PROJECT_ID),
+            Err(error) => assert!(!opens && error.kind == ErrorKind::Unauthorized, "{error}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_seed_and_calls_make_the_same_cloud() {
+    let mut runs = vec![];
+    for _ in 0..2 {
+        let (simulator, cloud) = cloud();
+        simulator.set_seed(7);
+        let port = cloud.create_port(&port("p")).await.unwrap();
+        cloud.create_server(&server("w", &port.id)).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        cloud.servers(&ServerQuery::default()).await.unwrap();
+        runs.push((simulator.inventory(), simulator.journal()));
+    }
+    assert_eq!(runs[0], runs[1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn tags_are_replaced_and_filtered_by() {
+    let (_, cloud) = cloud();
+    let one = cloud.create_port(&port("one")).await.unwrap();
+    cloud.create_port(&port("two")).await.unwrap();
+    cloud.set_tags("ports", &one.id, &["a".into(), "b".into()]).await.unwrap();
+    let count = async |tags: TagFilter| {
+        let query = PortQuery { tags, device_id: Some(String::new()), ..PortQuery::default() };
+        cloud.ports(&query).await.unwrap().len()
+    };
+    let of = |tags: &[&str]| tags.iter().map(|&tag| tag.to_owned()).collect::<Vec<_>>();
+    assert_eq!(count(TagFilter { all: of(&["a", "b"]), ..TagFilter::default() }).await, 1);
+    assert_eq!(count(TagFilter { all: of(&["a", "c"]), ..TagFilter::default() }).await, 0);
+    assert_eq!(count(TagFilter { any: of(&["a", "c"]), ..TagFilter::default() }).await, 1);
+    assert_eq!(count(TagFilter { not_any: of(&["a"]), ..TagFilter::default() }).await, 1);
+    assert!(cloud.set_tags("ports", "x", &[]).await.unwrap_err().is_not_found());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_servers_fit_into_a_larger_network() {
+    let (simulator, cloud) = cloud();
+    let network_id = simulator.add_network("large", "10.64.0.0/20".parse().unwrap());
+    for number in 0..1001 {
+        let networks = vec![ServerNetwork { port: None, uuid: Some(network_id.clone()) }];
+        let body = CreateServer { networks, ..server(&format!("s{number}"), "") };
+        cloud.create_server(&body).await.unwrap();
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let before = cloud.calls().calls.get("nova GET servers").copied().unwrap_or(0);
+    let servers = cloud.servers(&ServerQuery::default()).await.unwrap();
+    assert_eq!(servers.len(), 1001);
+    // The longest page is a thousand.
+    assert_eq!(cloud.calls().calls["nova GET servers"] - before, 2);
+    let addresses: std::collections::BTreeSet<&str> =
+        servers.iter().map(|server| server.addresses["large"][0].addr.as_str()).collect();
+    assert_eq!(addresses.len(), 1001);
+}

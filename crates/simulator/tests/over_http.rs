@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hangar_openstack::*;
-use hangar_simulator::{Guest, GuestDriver, Inventory, Options, Simulator, starter};
+use hangar_simulator::{FaultAction, FaultRule, Guest, GuestDriver, Inventory, Options, Simulator, starter};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -126,6 +126,52 @@ async fn state_and_guests_survive_a_restart() {
     assert_eq!(*guests.0.lock().unwrap(), ["boot w", "shut down"]);
     let (_, left) = admin(&served, "GET", "/admin/inventory", Value::Null).await;
     assert!(serde_json::from_value::<Inventory>(left).unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_lost_reply_is_a_broken_connection() {
+    let served = serve(Options::default()).await;
+    served.simulator.set_faults(vec![FaultRule {
+        service: "network".into(),
+        method: "POST".into(),
+        path_regex: "^/ports$".into(),
+        times: Some(1),
+        action: FaultAction::LoseReply,
+    }]);
+    let cloud = cloud(&served);
+    let body = CreatePort { network_id: starter::NETWORK_ID.into(), name: "p".into(), ..CreatePort::default() };
+    assert_eq!(cloud.create_port(&body).await.unwrap_err().kind, ErrorKind::Unreachable);
+    let found = cloud.ports(&PortQuery { name: Some("p".into()), ..PortQuery::default() }).await.unwrap();
+    assert_eq!(found.len(), 1);
+}
+
+#[tokio::test]
+async fn what_was_under_way_goes_on_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let slow = Options {
+        state_file: Some(dir.path().join("cloud.json")),
+        build_time: Duration::from_secs(3600),
+        delete_time: Duration::from_secs(3600),
+        starter: true,
+    };
+    let served = serve(slow.clone()).await;
+    let client = cloud(&served);
+    let builds = client.create_server(&new_server("builds")).await.unwrap();
+    let leaves = client.create_server(&new_server("leaves")).await.unwrap();
+    client.delete_server(&leaves).await.unwrap();
+    drop(client);
+    served.shutdown.cancel();
+    served.task.await.unwrap().unwrap();
+
+    let soon = Duration::from_millis(10);
+    let simulator = Simulator::new(Options { build_time: soon, delete_time: soon, ..slow }).unwrap();
+    let mut changes = simulator.changes();
+    let config = CloudConfig::parse(simulator.clouds_yaml("http://x").as_bytes(), "openstack", None, None).unwrap();
+    let client = Cloud::new(config, simulator.transport());
+    client.project_id().await.unwrap();
+    changes.wait_for(|count| *count >= 2).await.unwrap();
+    assert_eq!(client.server(&builds).await.unwrap().status, "ACTIVE");
+    assert!(client.server(&leaves).await.unwrap_err().is_not_found());
 }
 
 #[tokio::test]

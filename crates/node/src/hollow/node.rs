@@ -21,6 +21,7 @@ use super::{HollowNode, pods, registration};
 
 const LEASE_EVERY: Duration = Duration::from_secs(10);
 const STATUS_EVERY: Duration = Duration::from_secs(300);
+const STATUS_AGAIN: Duration = Duration::from_secs(5);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, thiserror::Error)]
@@ -68,10 +69,21 @@ impl Agent {
         let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", self.node.facts.node_name));
         let pods = Api::<Pod>::all(self.client.clone());
         let mut pods = watcher(pods, mine).default_backoff().applied_objects().boxed();
+        let mut away = false;
         loop {
             tokio::select! {
-                _ = leases.tick() => self.renew_lease().await?,
-                _ = statuses.tick() => self.report_status().await,
+                _ = leases.tick() => {
+                    let renewed = self.renew_lease().await?;
+                    if renewed && away {
+                        // Meanwhile the cluster may have called the node Unknown.
+                        statuses.reset_immediately();
+                    }
+                    away = !renewed;
+                }
+                _ = statuses.tick() => if !self.report_status().await {
+                    // A node that is not Ready because of one lost call would be idle for minutes.
+                    statuses.reset_after(STATUS_AGAIN);
+                },
                 pod = pods.try_next() => match pod {
                     Ok(Some(pod)) => self.attend(&pod).await,
                     // The watcher never ends and backs off by itself.
@@ -103,15 +115,25 @@ impl Agent {
         }
     }
 
-    async fn report_status(&self) {
+    /// Whether it was heard.
+    async fn report_status(&self) -> bool {
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let patch = Patch::Strategic(registration::status(&self.node.facts, &now));
-        if let Err(error) = self.nodes.patch_status(&self.node.facts.node_name, &PatchParams::default(), &patch).await {
-            self.note("its status could not be reported", &error);
+        let name = &self.node.facts.node_name;
+        let reported = match self.nodes.get(name).await {
+            Ok(current) => {
+                let patch = Patch::Strategic(registration::status(&self.node.facts, &current, &now));
+                self.nodes.patch_status(name, &PatchParams::default(), &patch).await
+            }
+            Err(error) => Err(error),
+        };
+        if let Err(error) = &reported {
+            self.note("its status could not be reported", error);
         }
+        reported.is_ok()
     }
 
-    async fn renew_lease(&self) -> Result<(), RunError> {
+    /// Whether it was heard.
+    async fn renew_lease(&self) -> Result<bool, RunError> {
         let name = &self.node.facts.node_name;
         let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
         let renewal = Patch::Merge(json!({"spec": {"renewTime": now, "holderIdentity": name}}));
@@ -123,10 +145,10 @@ impl Agent {
             }
             other => other,
         };
-        if let Err(error) = renewed {
-            self.note("its lease could not be renewed", &error);
+        if let Err(error) = &renewed {
+            self.note("its lease could not be renewed", error);
         }
-        Ok(())
+        Ok(renewed.is_ok())
     }
 
     async fn attend(&self, pod: &Pod) {

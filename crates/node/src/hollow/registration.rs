@@ -36,9 +36,17 @@ pub(super) fn node(facts: &Join) -> Result<Node, serde_json::Error> {
     }))
 }
 
-/// A strategic patch, so that the cloud controller's addresses stay.
-pub(super) fn status(facts: &Join, now: &str) -> Value {
-    let healthy = |kind: &str, status: &str, reason: &str, message: &str| json!({"type": kind, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now});
+/// A strategic patch, so that the cloud controller's addresses stay, and the time of a transition that is none.
+pub(super) fn status(facts: &Join, current: &Node, now: &str) -> Value {
+    let conditions = current.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let healthy = |kind: &str, status: &str, reason: &str, message: &str| {
+        let mut condition =
+            json!({"type": kind, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now});
+        if !conditions.iter().any(|known| known.type_ == kind && known.status == status) {
+            condition["lastTransitionTime"] = json!(now);
+        }
+        condition
+    };
     let room = json!({"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "40Gi"});
     // With an external cloud provider the addresses are that controller's to say, except for the name.
     let told = facts.addresses.iter().filter(|(kind, _)| !facts.external_cloud_provider || kind == "Hostname");
@@ -97,9 +105,27 @@ mod tests {
             let node = node(&facts(external)).unwrap().spec.unwrap();
             assert_eq!(node.taints.unwrap().len(), taints);
             assert_eq!(node.provider_id.as_deref(), Some("openstack:///1"));
-            let status = status(&facts(external), "2026-01-01T00:00:00Z");
+            let status = status(&facts(external), &Node::default(), "2026-01-01T00:00:00Z");
             assert_eq!(status["status"]["addresses"].as_array().unwrap().len(), addresses);
         }
+    }
+
+    #[test]
+    fn a_transition_is_dated_once() {
+        let at = |current: &Node| {
+            let patch = status(&facts(true), current, "2026-01-01T00:00:00Z");
+            let conditions = patch["status"]["conditions"].as_array().unwrap().clone();
+            conditions.into_iter().find(|condition| condition["type"] == "Ready").unwrap()["lastTransitionTime"].clone()
+        };
+        let with = |ready: &str| -> Node {
+            serde_json::from_value(
+                json!({"metadata": {}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}),
+            )
+            .unwrap()
+        };
+        assert!(at(&Node::default()).is_string());
+        assert!(at(&with("Unknown")).is_string());
+        assert!(at(&with("True")).is_null());
     }
 
     #[test]

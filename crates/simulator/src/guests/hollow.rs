@@ -15,7 +15,8 @@ use super::{Guest, GuestDriver, cloud_init, join_config};
 use crate::save::write_private;
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// As often as kubeadm asks.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// Boots every guest as a hollow node.
 pub struct HollowGuests {
@@ -112,7 +113,7 @@ async fn join_until_in(guest: &Guest, join: &Join) -> Option<Identity> {
             }
             Err(error) => {
                 let again = error.retryable() && !token_is_gone(&error);
-                // The same complaint every 30 s tells nobody anything new.
+                // The same complaint every few seconds tells nobody anything new.
                 let line = format!("kubeadm: {}", chain(&error));
                 if line != last {
                     guest.console.line(&line);
@@ -148,4 +149,56 @@ fn store(path: &std::path::Path, identity: &Identity) -> std::io::Result<()> {
         std::fs::create_dir_all(dir)?;
     }
     write_private(path, &serde_json::to_vec(identity)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::cloud_init::tests::guest;
+    use super::*;
+
+    #[tokio::test]
+    async fn what_keeps_a_guest_out_is_on_its_console() {
+        let pinless = "\
+#cloud-config
+write_files:
+- path: /j
+  content: |
+    apiVersion: kubeadm.k8s.io/v1beta4
+    kind: JoinConfiguration
+    discovery: {bootstrapToken: {apiServerEndpoint: '127.0.0.1:1', token: abcdef.0123456789abcdef}}
+runcmd: [kubeadm join --config /j]
+";
+        let table = [
+            ("#!/bin/sh\necho hi\n", "only #cloud-config is understood"),
+            ("#cloud-config\nruncmd: [date]\n", "nothing joins"),
+            (pinless, "caCertHashes is empty"),
+        ];
+        for (user_data, words) in table {
+            let guest = guest(user_data);
+            live(&guest, None, CancellationToken::new()).await;
+            let text = guest.console.text();
+            assert!(text.starts_with("worker-1 booted\n") && text.contains(words), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_identity_on_disk_is_for_its_owner_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cloud.json.guests").join("1f.json");
+        let identity = Identity {
+            ca_pem: "ca".into(),
+            certificate_pem: "certificate".into(),
+            key_pem: "key".into(),
+            server: "https://127.0.0.1:6443".into(),
+        };
+        store(&path, &identity).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(load(&path).unwrap().key_pem, "key");
+        assert!(!format!("{identity:?}").contains("key\""));
+        let guests = HollowGuests::new(Some(dir.path().join("cloud.json.guests")), CancellationToken::new());
+        assert!(guests.disk("../1f").is_none());
+        guests.shut_down("1f");
+        assert!(!path.exists());
+    }
 }

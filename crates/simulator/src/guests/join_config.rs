@@ -161,15 +161,51 @@ mod tests {
     use super::super::cloud_init::{prepare, tests::guest};
     use super::*;
 
-    fn user_data(version: &str, args: &str, command: &str) -> String {
-        format!(
-            "## template: jinja\n#cloud-config\n\nwrite_files:\n-   path: /run/kubeadm/kubeadm-join-config.yaml\n    owner: root:root\n    permissions: '0640'\n    content: |\n      ---\n      apiVersion: kubeadm.k8s.io/{version}\n      kind: JoinConfiguration\n      discovery:\n        bootstrapToken:\n          apiServerEndpoint: 172.18.0.9:6443\n          caCertHashes: ['sha256:00ff']\n          token: abcdef.0123456789abcdef\n      nodeRegistration:\n        name: '{{{{ local_hostname }}}}'\n        taints:\n        - key: node.cluster.x-k8s.io/uninitialized\n          effect: NoSchedule\n        kubeletExtraArgs:\n{args}\nruncmd:\n  - {command}\n"
-        )
+    const USER_DATA: &str = "\
+## template: jinja
+#cloud-config
+
+write_files:
+-   path: /run/kubeadm/kubeadm-join-config.yaml
+    owner: root:root
+    permissions: '0640'
+    content: |
+      ---
+      apiVersion: kubeadm.k8s.io/VERSION
+      kind: JoinConfiguration
+      discovery:
+        bootstrapToken:
+          apiServerEndpoint: 172.18.0.9:6443
+          caCertHashes: ['sha256:00ff']
+          token: abcdef.0123456789abcdef
+      nodeRegistration:
+        name: '{{ local_hostname }}'
+        taints:
+        - key: node.cluster.x-k8s.io/uninitialized
+          effect: NoSchedule
+        kubeletExtraArgs:
+ARGUMENTS
+runcmd:
+  - COMMAND
+";
+
+    fn user_data(version: &str, arguments: &str, command: &str) -> String {
+        USER_DATA.replace("VERSION", version).replace("ARGUMENTS", arguments).replace("COMMAND", command)
     }
 
-    const COMMAND: &str = "kubeadm join --config /run/kubeadm/kubeadm-join-config.yaml  && echo success > /run/cluster-api/bootstrap-success.complete";
-    const MAP: &str = "          cloud-provider: external\n          provider-id: openstack:///{{ ds.meta_data.uuid }}\n          node-labels: a=b,c=\n";
-    const LIST: &str = "        - {name: cloud-provider, value: external}\n        - name: provider-id\n          value: openstack:///{{ ds.meta_data.uuid }}\n        - {name: node-labels, value: 'a=b,c='}\n";
+    const COMMAND: &str = "kubeadm join --config /run/kubeadm/kubeadm-join-config.yaml  && \
+        echo success > /run/cluster-api/bootstrap-success.complete";
+    const MAP: &str = "
+          cloud-provider: external
+          provider-id: openstack:///{{ ds.meta_data.uuid }}
+          node-labels: a=b,c=
+";
+    const LIST: &str = "
+        - {name: cloud-provider, value: external}
+        - name: provider-id
+          value: openstack:///{{ ds.meta_data.uuid }}
+        - {name: node-labels, value: 'a=b,c='}
+";
 
     fn read_text(text: String) -> Result<Join, JoinConfigError> {
         let guest = guest(text);
