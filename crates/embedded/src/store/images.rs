@@ -15,7 +15,7 @@ impl Images for Store {
     fn resolve(&self, image: &str) -> Result<Program, ImageError> {
         let (name, tag) = split_image(image);
         let unknown = || ImageError { image: image.to_owned() };
-        let wanted = tag.and_then(|tag| version_of(tag));
+        let wanted = tag.and_then(version_of);
         let (version, path) =
             self.nearest(name, &wanted.clone().unwrap_or_else(|| default_version(name))).ok_or_else(unknown)?;
         let substituted = wanted.filter(|wanted| {

@@ -71,6 +71,7 @@ impl Job {
                 }
             };
             let pause = backoff.after(started.elapsed());
+            let waiting_for_source = waiting.0 == "CreateContainerConfigError";
             if pause >= Duration::from_secs(1) {
                 if waiting.0 == "CrashLoopBackOff" {
                     let note = format!("restarting container {} in {} s", self.container.name, pause.as_secs());
@@ -80,9 +81,12 @@ impl Job {
                     record.stand = Stand::Waiting { reason: waiting.0.into(), message: Some(waiting.1) }
                 });
             }
+            let (mut secrets, mut maps) = (self.node.watched.secrets.bell(), self.node.watched.config_maps.bell());
             let mut stop = self.stop.clone();
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
+                _ = secrets.changed(), if waiting_for_source => {}
+                _ = maps.changed(), if waiting_for_source => {}
                 _ = stop.wait_for(Option::is_some) => return None,
             }
         }

@@ -188,10 +188,10 @@ impl Wish {
         let mut text = text;
         if let Some(lines) = self.tail_lines {
             let body = text.strip_suffix(b"\n").unwrap_or(text);
-            let breaks = body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
+            let mut breaks = body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
             text = match lines {
                 0 => &[],
-                lines => &text[breaks.skip(lines - 1).next().unwrap_or(0)..],
+                lines => &text[breaks.nth(lines - 1).unwrap_or(0)..],
             };
         }
         &text[..self.limit_bytes.unwrap_or(text.len()).min(text.len())]

@@ -1,11 +1,13 @@
 //! The Node object: written once at the start, for there is no lease and nobody who waits for a heartbeat.
 
 use k8s_openapi::api::core::v1::Node as NodeObject;
-use kube::Api;
 use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::{Node, NodeError, NodeOptions};
+
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
 pub(super) async fn register(node: &Node, kubelet_port: Option<u16>) -> Result<(), NodeError> {
     let api: Api<NodeObject> = Api::all(node.client.clone());
@@ -13,12 +15,25 @@ pub(super) async fn register(node: &Node, kubelet_port: Option<u16>) -> Result<(
     let failed = |error| NodeError::Register { name: name.clone(), source: Box::new(error) };
     let params = PatchParams::apply("hangar-node").force();
     let current = api.patch(name, &params, &Patch::Apply(object(&node.options))).await.map_err(failed)?;
+    remove_taint(&api, &current).await.map_err(failed)?;
     let since = current.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let since = since.filter(|condition| condition.type_ == "Ready" && condition.status == "True");
     let since = since.filter_map(|condition| condition.last_transition_time.clone()).next();
     let since = since.map_or_else(jiff::Timestamp::now, |time| time.0);
     let status = status(&node.options, kubelet_port, &since.to_string());
     api.patch_status(name, &params, &Patch::Apply(status)).await.map_err(failed)?;
+    Ok(())
+}
+
+/// Admission taints every new Node as not ready, and the controller that would take it away does not run.
+async fn remove_taint(api: &Api<NodeObject>, node: &NodeObject) -> Result<(), kube::Error> {
+    let mut taints = node.spec.clone().and_then(|spec| spec.taints).unwrap_or_default();
+    let before = taints.len();
+    taints.retain(|taint| taint.key != NOT_READY);
+    if taints.len() < before {
+        let patch = Patch::Merge(json!({"spec": {"taints": taints}}));
+        api.patch(&node.name_any(), &PatchParams::default(), &patch).await?;
+    }
     Ok(())
 }
 
@@ -32,8 +47,6 @@ fn object(options: &NodeOptions) -> Value {
             "kubernetes.io/arch": architecture(),
             "hangar.dev/node": "process",
         }},
-        // Taints of admission (not-ready) go: nobody else would take them away.
-        "spec": {"taints": []},
     })
 }
 

@@ -60,23 +60,21 @@ async fn follow(node: &Node, listening: &mut HashMap<SocketAddr, Proxy>, refused
     listening.retain(|address, _| wanted.contains_key(address));
     refused.retain(|address| wanted.contains_key(address));
     for (address, Wanted { service, backends }) in wanted {
-        if !listening.contains_key(&address) {
-            match Proxy::listen(address).await {
-                Ok(proxy) => {
-                    refused.remove(&address);
-                    listening.insert(address, proxy);
-                }
-                Err(error) => {
-                    if refused.insert(address) {
-                        let note = format!("{address} cannot be listened on: {error}");
-                        node.events.warning(&*service, "ListenFailed", &note).await;
-                    }
-                    continue;
-                }
-            }
-        }
         if let Some(proxy) = listening.get(&address) {
             proxy.backends.set(backends);
+            continue;
+        }
+        match Proxy::listen(address).await {
+            Ok(proxy) => {
+                proxy.backends.set(backends);
+                refused.remove(&address);
+                listening.insert(address, proxy);
+            }
+            Err(error) if refused.insert(address) => {
+                let note = format!("{address} cannot be listened on: {error}");
+                node.events.warning(&*service, "ListenFailed", &note).await;
+            }
+            Err(_) => {}
         }
     }
 }
