@@ -22,12 +22,21 @@ pub(crate) async fn end_leftovers(home: &Path) -> usize {
     }
     loop {
         let stubborn = children_of(home);
-        if stubborn.is_empty() {
+        if stubborn.is_empty() && found.iter().all(|&pid| has_ended(pid)) {
             return found.len();
         }
         signal(&stubborn, Signal::KILL);
         tokio::time::sleep(LOOK_AGAIN).await;
     }
+}
+
+/// A process that ends loses its environment first and its sockets later: it holds nothing any more when it is gone, or a zombie
+/// whose last thread has ended.
+fn has_ended(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    // The state follows the name, which may itself hold spaces and brackets.
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']) && threads <= 1)
 }
 
 fn signal(pids: &[i32], signal: Signal) {

@@ -1,5 +1,8 @@
 //! The plane for real: components from the store, a Deployment with a claim and a load balancer, a crash, a restart, an end.
 
+// A test says what went wrong by panicking, in its helpers too.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;

@@ -25,6 +25,7 @@ pub(crate) use state::API_PORT;
 use state::State;
 
 const READY_WITHIN: Duration = Duration::from_secs(120);
+const PORTS_FREE_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// An end or two during the start can be bad luck; more means that it will not come up.
 const TOLERATED_ENDS: u32 = 3;
@@ -109,7 +110,7 @@ impl Plane {
             count => progress.stage(PlaneStage::EndedLeftovers(count)),
         }
         let programs = programs(store, options, progress).await?;
-        let state = State::load_or_choose(home)?;
+        let state = state_with_free_ports(home).await?;
         let certificates = Certificates::prepare(home, &state)?;
         let mut plane = Plane { kubeconfig: home.kubeconfig(), pki: home.pki(), state, processes: vec![] };
         let started = plane.bring_up(home, &programs, &certificates, progress).await;
@@ -228,6 +229,19 @@ impl Plane {
             }
         }
         Ok(())
+    }
+}
+
+/// A listener of an earlier run may still be closing, so a taken port is looked at again for a while.
+async fn state_with_free_ports(home: &Home) -> Result<State, PlaneError> {
+    let deadline = tokio::time::Instant::now() + PORTS_FREE_WITHIN;
+    loop {
+        match State::load_or_choose(home) {
+            Err(PlaneError::PortTaken { .. }) if tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+            other => return other,
+        }
     }
 }
 
