@@ -3,8 +3,10 @@
 //! Where that version is not at hand, the nearest one stands in and says so; flags which the stand-in does not know are dropped, for
 //! it would not start with them.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
 
 use hangar_node::process::{ImageError, Images, Program};
 use semver::Version;
@@ -33,10 +35,23 @@ impl Images for Store {
         if program.substituted_for.is_none() {
             return (program, args);
         }
-        let Some(known) = known_flags(&program.path) else { return (program, args) };
-        let (kept, dropped) = keep_known(args, |flag| known.contains(&flag.to_owned()) || accepts(&program.path, flag));
+        let (kept, dropped) = keep_known(args, |flag| self.knows(&program.path, flag));
         program.dropped_flags = dropped;
         (program, kept)
+    }
+}
+
+/// Flags that programs were asked about, by program and flag.
+pub(super) type Flags = Mutex<HashMap<PathBuf, HashMap<String, bool>>>;
+
+impl Store {
+    /// Asks a program once for all that its help lists, and once for each flag beyond that.
+    fn knows(&self, path: &Path, flag: &str) -> bool {
+        let Ok(mut flags) = self.flags.lock() else { return true };
+        let known = flags
+            .entry(path.to_owned())
+            .or_insert_with(|| listed_flags(path).into_iter().map(|flag| (flag, true)).collect());
+        *known.entry(flag.to_owned()).or_insert_with(|| accepts(path, flag))
     }
 }
 
@@ -63,8 +78,8 @@ fn version_of(tag: &str) -> Option<Version> {
     Some(Version::new(major, minor, patch))
 }
 
-fn known_flags(path: &Path) -> Option<Vec<String>> {
-    let output = Command::new(path).arg("--help").output().ok()?;
+fn listed_flags(path: &Path) -> Vec<String> {
+    let Ok(output) = Command::new(path).arg("--help").output() else { return vec![] };
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
     let flags = text.lines().filter_map(|line| {
@@ -73,7 +88,7 @@ fn known_flags(path: &Path) -> Option<Vec<String>> {
         let name: String = line.strip_prefix("--")?.chars().take_while(|c| c.is_alphanumeric() || *c == '-').collect();
         Some(name)
     });
-    Some(flags.collect())
+    flags.collect()
 }
 
 /// Deprecated flags are hidden from the help, so what is not listed there is tried.
@@ -124,6 +139,31 @@ mod tests {
             let found_version = tag.and_then(version_of).map(|v| (v.major, v.minor, v.patch));
             assert_eq!((found, found_version), (name, version), "{image}");
         }
+    }
+
+    #[test]
+    fn a_stand_in_drops_what_it_does_not_know_and_says_so() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("kube-apiserver-1.34.4/kube-apiserver");
+        std::fs::create_dir_all(program.parent().unwrap()).unwrap();
+        // Lists one flag, takes a hidden one, and refuses all others, as the real ones do.
+        let script = "#!/bin/sh\ncase \"$1\" in --help) echo '      --port int   x';; --hidden=*) ;; *) echo \"unknown flag: $1\";; esac\n";
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let options = crate::StoreOptions {
+            directory: directory.path().into(),
+            path_lookup: false,
+            ..crate::StoreOptions::default()
+        };
+        let store = Store::new(options);
+        let found = store.resolve("registry.k8s.io/kube-apiserver:v1.28.10").unwrap();
+        assert_eq!(found.substituted_for.as_deref(), Some("v1.28.10"));
+        let args = ["--port=1", "--hidden=2", "--cloud-provider=external"].map(String::from).to_vec();
+        let (adapted, kept) = store.adapt(found, args);
+        assert_eq!(kept, ["--port=1", "--hidden=2"]);
+        assert_eq!(adapted.dropped_flags, ["--cloud-provider"]);
+        assert!(store.resolve("nginx:1.25").unwrap_err().to_string().contains("hangar components fetch"));
     }
 
     #[test]

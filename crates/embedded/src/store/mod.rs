@@ -119,11 +119,12 @@ pub enum StoreError {
 pub struct Store {
     options: Arc<StoreOptions>,
     probed: Arc<lookup::Probed>,
+    flags: Arc<images::Flags>,
 }
 
 impl Store {
     pub fn new(options: StoreOptions) -> Store {
-        Store { options: Arc::new(options), probed: Arc::default() }
+        Store { options: Arc::new(options), probed: Arc::default(), flags: Arc::default() }
     }
 
     pub fn options(&self) -> &StoreOptions {
