@@ -71,11 +71,21 @@ async fn follow(node: &Node, listening: &mut HashMap<SocketAddr, Proxy>, refused
                 listening.insert(address, proxy);
             }
             Err(error) if refused.insert(address) => {
-                let note = format!("{address} cannot be listened on: {error}");
+                let note = format!("{address} cannot be listened on: {error}{}", advice(&error));
                 node.events.warning(&*service, "ListenFailed", &note).await;
             }
             Err(_) => {}
         }
+    }
+}
+
+fn advice(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            "; choose a port above 1023, or lower net.ipv4.ip_unprivileged_port_start (pods find the API server without it)"
+        }
+        std::io::ErrorKind::AddrInUse => "; another program holds the port, perhaps on all addresses",
+        _ => "",
     }
 }
 
