@@ -4,6 +4,7 @@
 //! kube-controller-manager, kube-scheduler, supervised). Pods on it are run by `hangar_node::process`, which asks the store for
 //! programs by image name.
 
+pub mod datastore;
 mod home;
 mod leftover;
 mod net;
