@@ -59,7 +59,18 @@ fn a_typo_is_named_and_the_clouds_refusals_are_shown() {
         std::fs::write(&path, example.replace(from, to)).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    refused(&plane, &["up", &changed("typo.yaml", "clusterName: capi-quickstart\n  replicas", "clusterNme: capi-quickstart\n  replicas")], &["MachineDeployment", "clusterNme"]);
+    refused(
+        &plane,
+        &[
+            "up",
+            &changed(
+                "typo.yaml",
+                "clusterName: capi-quickstart\n  replicas",
+                "clusterNme: capi-quickstart\n  replicas",
+            ),
+        ],
+        &["MachineDeployment", "clusterNme"],
+    );
 
     // Three things are wrong at once: the password, then the network, then the flavor; each is mended in turn.
     plane.admin("PUT", "/admin/password", &json!({ "user": "demo", "password": "changed" }));
@@ -80,18 +91,22 @@ fn a_typo_is_named_and_the_clouds_refusals_are_shown() {
         "kind: OpenStackMachineTemplate\nmetadata:\n  name: capi-quickstart-md-0",
         "kind: OpenStackMachineTemplate\nmetadata:\n  name: mended",
     );
-    for (wrong, right, words) in [
-        ("c81cf709-d3a4-4f51-8ae7-8e9daca0cfd8", "00000000-0000-4000-8000-000000000001", "image"),
-        ("        - network:\n          id: d3c7a2b4-8e5f-4a0c-9b92-3f4e5d6c7a83", "", ""),
+    let network = "      ports:\n      - network:\n          id: ";
+    for (what, right, wrong, words) in [
+        (
+            "image",
+            "c81cf709-d3a4-4f51-8ae7-8e9daca0cfd8".to_owned(),
+            "00000000-0000-4000-8000-000000000001".to_owned(),
+            "image",
+        ),
+        ("network", format!("{network}d3c7a2b4"), format!("{network}00000000"), "could not be found"),
     ] {
-        if words.is_empty() {
-            continue;
-        }
-        let name = format!("mended-{words}");
-        let text = mended_template.replace("name: mended", &format!("name: {name}")).replace(wrong, right);
-        std::fs::write(directory.path().join("again.yaml"), text).unwrap();
-        plane.ok(&["up", "--no-wait", directory.path().join("again.yaml").to_str().unwrap()]);
-        plane.until("machines", |list| list["items"].as_array().is_some_and(|items| items.iter().any(|item| ready(item).to_lowercase().contains(words))));
+        let text = mended_template.replace("name: mended", &format!("name: mended-{what}")).replace(&right, &wrong);
+        let path = directory.path().join(format!("{what}.yaml"));
+        std::fs::write(&path, text).unwrap();
+        plane.ok(&["up", "--no-wait", path.to_str().unwrap()]);
+        let shown = |item: &Value| ready(item).to_lowercase().contains(words);
+        plane.until("machines", |list| list["items"].as_array().is_some_and(|items| items.iter().any(shown)));
     }
     std::fs::write(directory.path().join("right.yaml"), mended_template).unwrap();
     plane.ok(&["up", directory.path().join("right.yaml").to_str().unwrap()]);

@@ -27,9 +27,11 @@ fn from_a_manifest_to_a_working_cluster_and_back_to_nothing() {
 }
 
 fn the_substitution_is_in_an_event_and_a_condition(plane: &Plane) {
-    let (status, message) = condition(&plane.get("kamajicontrolplane/kamaji-quickstart-control-plane"), "VersionAsRequested");
+    let (status, message) =
+        condition(&plane.get("kamajicontrolplane/kamaji-quickstart-control-plane"), "VersionAsRequested");
     assert_eq!(status, "False", "{message}");
-    let events = plane.kubectl(&["get", "events", "-o", "jsonpath={.items[?(@.reason=='VersionSubstituted')].message}"]);
+    let events =
+        plane.kubectl(&["get", "events", "-o", "jsonpath={.items[?(@.reason=='VersionSubstituted')].message}"]);
     assert!(events.contains("1.28.10"), "{events}");
     let version: Value = serde_json::from_str(&plane.tenant(CLUSTER, &["version", "-o", "json"])).unwrap();
     assert_eq!(version["serverVersion"]["gitVersion"], "v1.34.4");
@@ -48,10 +50,19 @@ fn the_node_is_what_nova_and_neutron_gave(plane: &Plane) {
     assert_eq!(nodes[0]["spec"]["providerID"], format!("openstack:///{}", server["id"].as_str().unwrap()));
     assert_eq!(nodes[0]["metadata"]["name"], server["name"]);
     let machine = plane.get(&format!("openstackmachine/{}", server["name"].as_str().unwrap()));
-    let given = machine["status"]["addresses"].as_array().unwrap().iter().find(|address| address["type"] == "InternalIP").unwrap();
+    let given = machine["status"]["addresses"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|address| address["type"] == "InternalIP")
+        .unwrap();
     let addresses = nodes[0]["status"]["addresses"].as_array().unwrap();
     assert!(addresses.iter().any(|address| address["type"] == "InternalIP" && address["address"] == given["address"]));
-    let ready = nodes[0]["status"]["conditions"].as_array().unwrap().iter().any(|c| c["type"] == "Ready" && c["status"] == "True");
+    let ready = nodes[0]["status"]["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|c| c["type"] == "Ready" && c["status"] == "True");
     assert!(ready);
     assert!(nodes[0]["spec"]["taints"].is_null(), "{}", nodes[0]["spec"]["taints"]);
 }
@@ -61,7 +72,10 @@ fn pods_run_in_the_tenant(plane: &Plane) {
     plane.tenant(CLUSTER, &["wait", "deployment/web", "--for=condition=Available", "--timeout=120s"]);
     let pods = plane.tenant(CLUSTER, &["get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].spec.nodeName}"]);
     assert_eq!(pods.split_whitespace().count(), 2, "{pods}");
-    plane.tenant(CLUSTER, &["wait", "-n", "kube-system", "deployment/coredns", "--for=condition=Available", "--timeout=120s"]);
+    plane.tenant(
+        CLUSTER,
+        &["wait", "-n", "kube-system", "deployment/coredns", "--for=condition=Available", "--timeout=120s"],
+    );
 }
 
 fn scale(plane: &Plane) {
@@ -69,7 +83,9 @@ fn scale(plane: &Plane) {
         plane.kubectl(&["scale", DEPLOYMENT, &format!("--replicas={size}")]);
         plane.until(DEPLOYMENT, |deployment| {
             let status = &deployment["status"];
-            status["replicas"] == size && status["availableReplicas"] == size && status["observedGeneration"] == deployment["metadata"]["generation"]
+            status["replicas"] == size
+                && status["availableReplicas"] == size
+                && status["observedGeneration"] == deployment["metadata"]["generation"]
         });
         assert_eq!(nodes(plane).len(), size);
         assert_eq!(plane.inventory().iter().filter(|item| item["kind"] == "server").count(), size);
@@ -80,7 +96,10 @@ fn scale(plane: &Plane) {
 fn the_clouds_words_are_shown_and_it_heals(plane: &Plane) {
     plane.admin("PUT", "/admin/quotas/demo", &json!({ "instances": 1 }));
     plane.kubectl(&["scale", DEPLOYMENT, "--replicas=2"]);
-    let unready = |machine: &Value| condition(machine, "Ready").0 != "True" && condition(machine, "Ready").1.contains("Quota exceeded for instances");
+    let unready = |machine: &Value| {
+        condition(machine, "Ready").0 != "True"
+            && condition(machine, "Ready").1.contains("Quota exceeded for instances")
+    };
     plane.until("machines", |list| list["items"].as_array().is_some_and(|machines| machines.iter().any(unready)));
     let tree = plane.run(&["describe", "cluster", CLUSTER]);
     let tree = String::from_utf8_lossy(&tree.stdout).replace(['│', '\n'], " ");
@@ -117,7 +136,9 @@ fn delete(plane: &Plane) {
 
 fn nothing_is_left_in_etcd(plane: &Plane) {
     use base64::Engine as _;
-    let read = |what: &str| serde_json::from_str::<Value>(&plane.kubectl(&["get", "-n", "kamaji-system", what, "-o", "json"])).unwrap();
+    let read = |what: &str| {
+        serde_json::from_str::<Value>(&plane.kubectl(&["get", "-n", "kamaji-system", what, "-o", "json"])).unwrap()
+    };
     let certificates = read("secret/etcd-certs");
     let text = |name: &str| {
         let encoded = certificates["data"][name].as_str().unwrap();

@@ -25,21 +25,31 @@ const CREATION: [Moment; 6] = [
     ("the Service is there", "service/kamaji-quickstart-control-plane", there),
     ("the first certificates are there", "secret/kamaji-quickstart-control-plane-ca", there),
     ("the API server starts", "deployment/kamaji-quickstart-control-plane", there),
-    ("the control plane is initialized", PLANE, |plane| plane["status"]["initialization"]["controlPlaneInitialized"] == true),
+    ("the control plane is initialized", PLANE, |plane| {
+        plane["status"]["initialization"]["controlPlaneInitialized"] == true
+    }),
     ("the server is being built", "openstackmachines", |list| {
-        list["items"].as_array().is_some_and(|items| items.iter().any(|item| item["status"]["instanceState"] == "BUILD" || item["status"]["ready"] == true))
+        list["items"].as_array().is_some_and(|items| {
+            items.iter().any(|item| item["status"]["instanceState"] == "BUILD" || item["status"]["ready"] == true)
+        })
     }),
 ];
 
 const DELETION: [Moment; 4] = [
     ("deletion has begun", "cluster/capi-quickstart", |cluster| cluster["metadata"]["deletionTimestamp"].is_string()),
     ("the machines go", "machines", |list| {
-        list["items"].as_array().is_some_and(|items| items.iter().all(|item| item["metadata"]["deletionTimestamp"].is_string()))
+        list["items"]
+            .as_array()
+            .is_some_and(|items| items.iter().all(|item| item["metadata"]["deletionTimestamp"].is_string()))
     }),
     ("the control plane goes", "cluster/capi-quickstart", |cluster| {
-        cluster.is_null() || condition(cluster, "Deleting").1.contains("KamajiControlPlane") || condition(cluster, "Deleting").1.contains("OpenStackCluster")
+        cluster.is_null()
+            || condition(cluster, "Deleting").1.contains("KamajiControlPlane")
+            || condition(cluster, "Deleting").1.contains("OpenStackCluster")
     }),
-    ("the cluster is gone, or nearly", "kamajicontrolplanes", |list| !some(list) || list["items"][0]["metadata"]["deletionTimestamp"].is_string()),
+    ("the cluster is gone, or nearly", "kamajicontrolplanes", |list| {
+        !some(list) || list["items"][0]["metadata"]["deletionTimestamp"].is_string()
+    }),
 ];
 
 #[test]

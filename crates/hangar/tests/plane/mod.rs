@@ -1,6 +1,11 @@
 //! A home of its own for a test, driven through the program as a user would.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "a test says what went wrong by panicking; not every test uses all")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    reason = "a test says what went wrong by panicking; not every test uses all"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -81,7 +86,10 @@ impl Plane {
         let address = self.state()["cloud_url"].as_str().unwrap().trim_start_matches("http://").to_owned();
         let mut stream = std::net::TcpStream::connect(&address).unwrap();
         let body = body.to_string();
-        let head = format!("{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+        let head = format!(
+            "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(body.as_bytes()).unwrap();
         let mut answer = String::new();
@@ -90,7 +98,8 @@ impl Plane {
     }
 
     pub fn state(&self) -> Value {
-        serde_json::from_slice(&std::fs::read(self.home().join("daemon.json")).unwrap_or_default()).unwrap_or(Value::Null)
+        serde_json::from_slice(&std::fs::read(self.home().join("daemon.json")).unwrap_or_default())
+            .unwrap_or(Value::Null)
     }
 
     /// As a power cut would: no chance to say goodbye.
