@@ -1,6 +1,15 @@
 //! Every command a contributor needs.
+//!
+//! Holds: what CI runs is what people run, and cargo alone suffices to run it on a new machine.
 
+mod bench;
+mod docs;
 mod generate;
+mod layers;
+mod lint;
+mod run;
+mod sources;
+mod test;
 
 use std::path::PathBuf;
 
@@ -22,11 +31,30 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Formatting, clippy, layering, purity of the core, generated code, lengths of files, links
+    Lint,
+    /// What CI runs: lint, components, all tests
+    Test(test::Options),
+    /// Get the components that the tests run (etcd, kube-apiserver, ...) into the local store
+    Fetch,
+    /// Build the release binary and measure it
+    Bench {
+        /// Print one JSON object instead of text
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check the links of all documents, and build the book if mdbook is installed
+    Docs,
 }
 
 fn main() -> Result<()> {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
     match Cli::parse().command {
         Command::Generate { check } => generate::run(&root, check),
+        Command::Lint => lint::run(&root),
+        Command::Test(options) => test::run(&root, &options),
+        Command::Fetch => test::fetch(&root),
+        Command::Bench { json } => bench::run(&root, json),
+        Command::Docs => docs::run(&root),
     }
 }
