@@ -12,6 +12,7 @@ mod sources;
 mod test;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -47,9 +48,20 @@ enum Command {
     Docs,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match obey(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        // By hand, since the default would add a backtrace where RUST_BACKTRACE is set, and nobody needs one of a lint.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn obey(command: Command) -> Result<()> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
-    match Cli::parse().command {
+    match command {
         Command::Generate { check } => generate::run(&root, check),
         Command::Lint => lint::run(&root),
         Command::Test(options) => test::run(&root, &options),
