@@ -18,7 +18,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Every command a contributor needs")]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Every command a contributor needs")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
