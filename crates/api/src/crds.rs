@@ -65,6 +65,7 @@ pub fn definition(facts: &KindFacts, webhook: Option<&WebhookAddress>) -> Value 
 
 fn served(facts: &KindFacts, version: &VersionFacts) -> Value {
     let mut schema = version.schema().clone();
+    without_notes(&mut schema);
     for (_, pointer, field) in RELAXED.iter().filter(|(kind, ..)| *kind == facts.kind) {
         if let Some(required) = schema.pointer_mut(pointer).and_then(|schema| schema["required"].as_array_mut()) {
             required.retain(|name| name != field);
@@ -78,6 +79,18 @@ fn served(facts: &KindFacts, version: &VersionFacts) -> Value {
         "subresources": version.facts["subresources"],
         "additionalPrinterColumns": version.facts["printerColumns"],
     })
+}
+
+/// The facts say how many rules upstream has; that is a note, not a schema.
+fn without_notes(schema: &mut Value) {
+    match schema {
+        Value::Object(fields) => {
+            fields.remove("cel-rules");
+            fields.values_mut().for_each(without_notes);
+        }
+        Value::Array(items) => items.iter_mut().for_each(without_notes),
+        _ => {}
+    }
 }
 
 /// The labels by which Cluster API finds the version of a kind that fulfils a contract.

@@ -48,25 +48,42 @@ impl Clouds {
     }
 
     /// The session that an identityRef names.
-    pub async fn session(&self, management: &Management, namespace: &str, identity: &Value) -> Result<Arc<Session>, Reason> {
+    pub async fn session(
+        &self,
+        management: &Management,
+        namespace: &str,
+        identity: &Value,
+    ) -> Result<Arc<Session>, Reason> {
         if identity["type"].as_str().unwrap_or("Secret") != "Secret" {
-            return Err(blocked("InvalidIdentity", "cluster-wide identities (type ClusterIdentity) are not built yet; name a Secret"));
+            return Err(blocked(
+                "InvalidIdentity",
+                "cluster-wide identities (type ClusterIdentity) are not built yet; name a Secret",
+            ));
         }
-        let (name, cloud) = (identity["name"].as_str().unwrap_or_default(), identity["cloudName"].as_str().unwrap_or_default());
+        let (name, cloud) =
+            (identity["name"].as_str().unwrap_or_default(), identity["cloudName"].as_str().unwrap_or_default());
         let key = ObjectKey::new("", "Secret", namespace, name);
         let secret = self.secret(management, &key).await?;
         let yaml = secret.secret_text("clouds.yaml");
-        let yaml = yaml.ok_or_else(|| blocked("InvalidIdentity", &format!("Secret {namespace}/{name} has no key clouds.yaml")))?;
+        let yaml = yaml
+            .ok_or_else(|| blocked("InvalidIdentity", &format!("Secret {namespace}/{name} has no key clouds.yaml")))?;
         let cacert = secret.secret_text("cacert").filter(|text| text.contains("BEGIN CERTIFICATE"));
-        let config = CloudConfig::parse(yaml.as_bytes(), cloud, cacert.as_deref().map(str::as_bytes), identity["region"].as_str());
-        let config = config.map_err(|error| blocked("InvalidIdentity", &format!("Secret {namespace}/{name}: {error}")))?;
+        let config = CloudConfig::parse(
+            yaml.as_bytes(),
+            cloud,
+            cacert.as_deref().map(str::as_bytes),
+            identity["region"].as_str(),
+        );
+        let config =
+            config.map_err(|error| blocked("InvalidIdentity", &format!("Secret {namespace}/{name}: {error}")))?;
         let fingerprint = config.fingerprint();
         let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(session) = sessions.get(&fingerprint) {
             return Ok(session.clone());
         }
         let transport = (self.transports)(&config).map_err(|message| blocked("InvalidIdentity", &message))?;
-        let session = Arc::new(Session { cloud: Cloud::new(config, transport), project: tokio::sync::Mutex::default() });
+        let session =
+            Arc::new(Session { cloud: Cloud::new(config, transport), project: tokio::sync::Mutex::default() });
         sessions.insert(fingerprint, session.clone());
         Ok(session)
     }
@@ -81,7 +98,10 @@ impl Clouds {
                 self.secrets.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), secret.clone());
                 Ok(secret)
             }
-            Ok(None) => Err(blocked("IdentityNotFound", &format!("there is no Secret {}/{}; create it with the key clouds.yaml", key.namespace, key.name))),
+            Ok(None) => Err(blocked(
+                "IdentityNotFound",
+                &format!("there is no Secret {}/{}; create it with the key clouds.yaml", key.namespace, key.name),
+            )),
             Err(error) => Err(blocked("APIServerUnreachable", &error.to_string())),
         }
     }
@@ -155,7 +175,8 @@ impl Session {
         {
             return Ok(flavors.clone());
         }
-        let flavors: Vec<(String, String)> = self.cloud.flavors().await?.into_iter().map(|flavor| (flavor.name, flavor.id)).collect();
+        let flavors: Vec<(String, String)> =
+            self.cloud.flavors().await?.into_iter().map(|flavor| (flavor.name, flavor.id)).collect();
         project.flavors = Some((Instant::now(), flavors.clone()));
         Ok(flavors)
     }

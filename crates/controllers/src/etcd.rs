@@ -39,14 +39,16 @@ impl Etcd {
         let mut roots = rustls::RootCertStore::empty();
         let ca = CertificateDer::from_pem_slice(ca_pem.as_bytes()).map_err(|error| unusable(&error))?;
         roots.add(ca).map_err(|error| unusable(&error))?;
-        let certificate = CertificateDer::from_pem_slice(certificate_pem.as_bytes()).map_err(|error| unusable(&error))?;
+        let certificate =
+            CertificateDer::from_pem_slice(certificate_pem.as_bytes()).map_err(|error| unusable(&error))?;
         let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes()).map_err(|error| unusable(&error))?;
-        let config = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| unusable(&error))?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(vec![certificate], key)
-            .map_err(|error| unusable(&error))?;
+        let config =
+            rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+                .with_safe_default_protocol_versions()
+                .map_err(|error| unusable(&error))?
+                .with_root_certificates(roots)
+                .with_client_auth_cert(vec![certificate], key)
+                .map_err(|error| unusable(&error))?;
         let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http2().build();
         let client = Client::builder(TokioExecutor::new()).http2_only(true).build(connector);
         Ok(Self { endpoint: endpoint.to_owned(), client })
@@ -66,7 +68,8 @@ impl Etcd {
 
     /// A user that is known by its certificate; one that is there already is fine.
     pub async fn add_user(&self, name: &str) -> Result<(), EtcdError> {
-        let request = UserAdd { name: name.into(), password: String::new(), options: Some(UserOptions { no_password: true }) };
+        let request =
+            UserAdd { name: name.into(), password: String::new(), options: Some(UserOptions { no_password: true }) };
         tolerate(self.call::<_, Empty>("Auth/UserAdd", &request).await, "already exists")
     }
 

@@ -54,7 +54,12 @@ fn trusted(signer: &Signer) -> &str {
     signer.trust_pem.as_deref().unwrap_or(&signer.certificate_pem)
 }
 
-fn issue_leaf(context: &Context, signer: &Signer, leaf: &LeafCertificate, now: Timestamp) -> Result<CertifiedKey, PkiError> {
+fn issue_leaf(
+    context: &Context,
+    signer: &Signer,
+    leaf: &LeafCertificate,
+    now: Timestamp,
+) -> Result<CertifiedKey, PkiError> {
     let usage = match (leaf.server, leaf.client) {
         (true, true) => Usage::ServerAndClient,
         (true, false) => Usage::Server,

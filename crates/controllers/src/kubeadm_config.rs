@@ -24,7 +24,9 @@ impl Controller for KubeadmConfigs {
         let owner = object.owners().into_iter().find(|owner| owner.kind == kinds::Machine::KIND);
         let machine = owner.and_then(|owner| cache.get(&ObjectKey::of::<kinds::Machine>(&key.namespace, &owner.name)));
         let cluster = cluster_of(cache, &object);
-        let authority = cluster.as_ref().and_then(|cluster| cache.get(&ObjectKey::new("", "Secret", &key.namespace, &format!("{}-ca", cluster.name()))));
+        let authority = cluster.as_ref().and_then(|cluster| {
+            cache.get(&ObjectKey::new("", "Secret", &key.namespace, &format!("{}-ca", cluster.name())))
+        });
         let ca_hash = authority.and_then(|secret| hangar_pki::ca_hash(&secret.secret_text("tls.crt")?).ok());
         let data_secret = cache.get(&ObjectKey::new("", "Secret", &key.namespace, &key.name));
         let mut world = World {
@@ -49,7 +51,8 @@ impl Controller for KubeadmConfigs {
     async fn act(&self, world: &World, step: Step) -> Result<Effect, Reason> {
         let Step::Tenant(call) = step else { return act_on_management(self.0.management(), step).await };
         let now = (self.0.passes.clock)();
-        let answer = tenant_calls::carry_out(&self.0.tenants, self.0.keys.as_ref(), &cluster_name(world), &call, now).await;
+        let answer =
+            tenant_calls::carry_out(&self.0.tenants, self.0.keys.as_ref(), &cluster_name(world), &call, now).await;
         answer.map(Effect::Tenant).map_err(|message| Reason { code: "TokenNotCreated", message, wake: Wake::Retry })
     }
 
@@ -90,7 +93,9 @@ impl KubeadmConfigs {
         };
         match expiry {
             Ok(expires) => world.token_expires = expires,
-            Err(message) => world.refusal = Some(Reason { code: "ControlPlaneUnreachable", message, wake: Wake::Retry }),
+            Err(message) => {
+                world.refusal = Some(Reason { code: "ControlPlaneUnreachable", message, wake: Wake::Retry })
+            }
         }
     }
 }

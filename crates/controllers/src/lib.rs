@@ -144,7 +144,8 @@ fn cluster_of(cache: &Cache, object: &Object) -> Option<Arc<Object>> {
 /// What a reference points at; only group and kind count, never the version.
 fn referenced(cache: &Cache, object: &Object, pointer: &str) -> Option<Arc<Object>> {
     let reference = object.get(pointer);
-    let (group, kind, name) = (reference["apiGroup"].as_str()?, reference["kind"].as_str()?, reference["name"].as_str()?);
+    let (group, kind, name) =
+        (reference["apiGroup"].as_str()?, reference["kind"].as_str()?, reference["name"].as_str()?);
     cache.get(&ObjectKey::new(group, kind, object.namespace(), name))
 }
 

@@ -23,12 +23,23 @@ impl Controller for Machines {
         let Some(object) = cache.get(key) else { return Ok(None) };
         let machine: kinds::Machine = typed(&object)?;
         let cluster = cache.get(&ObjectKey::of::<kinds::Cluster>(&key.namespace, &machine.spec.cluster_name));
-        let initialized = cluster.as_ref().is_some_and(|cluster| cluster.get("/status/initialization/controlPlaneInitialized") == true);
+        let initialized = cluster
+            .as_ref()
+            .is_some_and(|cluster| cluster.get("/status/initialization/controlPlaneInitialized") == true);
         let infrastructure = referenced(cache, &object, "/spec/infrastructureRef");
         let known_id = object.text("/spec/providerID");
-        let provider_id = if known_id.is_empty() { infrastructure.as_ref().map_or("", |infra| infra.text("/spec/providerID")) } else { known_id };
+        let provider_id = if known_id.is_empty() {
+            infrastructure.as_ref().map_or("", |infra| infra.text("/spec/providerID"))
+        } else {
+            known_id
+        };
         let tenant = if initialized {
-            tenant_calls::node(&self.0.tenants, &(key.namespace.clone(), machine.spec.cluster_name.clone()), provider_id).await
+            tenant_calls::node(
+                &self.0.tenants,
+                &(key.namespace.clone(), machine.spec.cluster_name.clone()),
+                provider_id,
+            )
+            .await
         } else {
             Tenant::Unreachable
         };
@@ -70,7 +81,10 @@ impl Controller for Machines {
             Effect::Tenant(TenantAnswer::NodeAdopted) => {
                 if let Tenant::Node(node) = &mut world.tenant {
                     let taints = node.get("/spec/taints").as_array().cloned().unwrap_or_default();
-                    let rest: Vec<_> = taints.into_iter().filter(|taint| taint["key"] != hangar_api::names::NODE_UNINITIALIZED_TAINT).collect();
+                    let rest: Vec<_> = taints
+                        .into_iter()
+                        .filter(|taint| taint["key"] != hangar_api::names::NODE_UNINITIALIZED_TAINT)
+                        .collect();
                     node.0["spec"]["taints"] = rest.into();
                     node.0["metadata"]["annotations"]["cluster.x-k8s.io/machine"] = world.object.name().into();
                 }

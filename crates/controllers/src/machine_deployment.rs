@@ -26,7 +26,13 @@ impl Controller for MachineDeployments {
             sets.push(Set { set: typed(&set)?, object: owned(&set) });
         }
         let cluster = cache.get(&ObjectKey::of::<kinds::Cluster>(&key.namespace, &deployment.spec.cluster_name));
-        Ok(Some(World { deployment, cluster: cluster.as_ref().map(owned), sets, object: owned(&object), refusal: None }))
+        Ok(Some(World {
+            deployment,
+            cluster: cluster.as_ref().map(owned),
+            sets,
+            object: owned(&object),
+            refusal: None,
+        }))
     }
 
     fn plan(&self, world: &World, now: Timestamp) -> Plan {
@@ -45,7 +51,9 @@ impl Controller for MachineDeployments {
                 world.sets.push(Set { set, object });
             }
             Effect::Applied(object) => world.object = object,
-            Effect::Deleted(key) => crate::cluster::mark_deleting(world.sets.iter_mut().map(|set| &mut set.object), &key),
+            Effect::Deleted(key) => {
+                crate::cluster::mark_deleting(world.sets.iter_mut().map(|set| &mut set.object), &key)
+            }
             _ => {}
         }
     }

@@ -29,10 +29,18 @@ impl Controller for MachineSets {
         }
         Ok(Some(World {
             set,
-            control_plane: cluster.as_ref().and_then(|cluster| referenced(cache, cluster, "/spec/controlPlaneRef")).as_ref().map(owned),
+            control_plane: cluster
+                .as_ref()
+                .and_then(|cluster| referenced(cache, cluster, "/spec/controlPlaneRef"))
+                .as_ref()
+                .map(owned),
             cluster: cluster.as_ref().map(owned),
-            bootstrap_template: referenced(cache, &object, "/spec/template/spec/bootstrap/configRef").as_ref().map(owned),
-            infrastructure_template: referenced(cache, &object, "/spec/template/spec/infrastructureRef").as_ref().map(owned),
+            bootstrap_template: referenced(cache, &object, "/spec/template/spec/bootstrap/configRef")
+                .as_ref()
+                .map(owned),
+            infrastructure_template: referenced(cache, &object, "/spec/template/spec/infrastructureRef")
+                .as_ref()
+                .map(owned),
             machines,
             object: owned(&object),
             refusal: None,
@@ -56,11 +64,16 @@ impl Controller for MachineSets {
                 world.machines.push(Member { machine, bootstrap: None, infrastructure: None, object });
             }
             Effect::Applied(object) => {
-                let Some(member) = world.machines.iter_mut().find(|member| member.object.name() == object.name()) else { return };
+                let Some(member) = world.machines.iter_mut().find(|member| member.object.name() == object.name())
+                else {
+                    return;
+                };
                 let is_bootstrap = member.object.text("/spec/bootstrap/configRef/kind") == object.kind();
                 *(if is_bootstrap { &mut member.bootstrap } else { &mut member.infrastructure }) = Some(object);
             }
-            Effect::Deleted(key) => crate::cluster::mark_deleting(world.machines.iter_mut().map(|member| &mut member.object), &key),
+            Effect::Deleted(key) => {
+                crate::cluster::mark_deleting(world.machines.iter_mut().map(|member| &mut member.object), &key)
+            }
             _ => {}
         }
     }

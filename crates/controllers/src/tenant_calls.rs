@@ -28,11 +28,13 @@ pub async fn carry_out(
         TenantCall::Apply(objects) => apply(&client, objects).await.map(|()| TenantAnswer::Applied),
         TenantCall::CreateToken { seconds } => create_token(&client, keys, *seconds, now).await,
         TenantCall::ExtendToken { id, seconds } => extend_token(&client, id, *seconds, now).await,
-        TenantCall::DeleteNode { name } => match Api::<Node>::all(client).delete(name, &DeleteParams::default()).await {
-            Ok(_) => Ok(TenantAnswer::NodeDeleted),
-            Err(error) if is_not_found(&error) => Ok(TenantAnswer::NodeDeleted),
-            Err(error) => Err(words(&error)),
-        },
+        TenantCall::DeleteNode { name } => {
+            match Api::<Node>::all(client).delete(name, &DeleteParams::default()).await {
+                Ok(_) => Ok(TenantAnswer::NodeDeleted),
+                Err(error) if is_not_found(&error) => Ok(TenantAnswer::NodeDeleted),
+                Err(error) => Err(words(&error)),
+            }
+        }
         TenantCall::AdoptNode { name, annotations, remove_taint } => {
             adopt_node(tenants, &client, cluster, name, annotations, remove_taint).await
         }
@@ -72,7 +74,10 @@ async fn extend_token(client: &Client, id: &str, seconds: i64, now: Timestamp) -
     let expires = whole_seconds(now + seconds.seconds());
     let body = json!({ "stringData": { "expiration": expires.to_string() } });
     let secrets: Api<Secret> = Api::namespaced(client.clone(), "kube-system");
-    secrets.patch(&token_secret(id), &PatchParams::default(), &Patch::Merge(&body)).await.map_err(|error| words(&error))?;
+    secrets
+        .patch(&token_secret(id), &PatchParams::default(), &Patch::Merge(&body))
+        .await
+        .map_err(|error| words(&error))?;
     Ok(TenantAnswer::TokenExtended { expires })
 }
 
@@ -96,13 +101,15 @@ async fn adopt_node(
     let node = stripped(nodes.get(name).await.map_err(|error| words(&error))?);
     let taints = node.get("/spec/taints").as_array().cloned().unwrap_or_default();
     let rest: Vec<_> = taints.into_iter().filter(|taint| taint["key"] != remove_taint).collect();
-    let annotations: serde_json::Map<_, _> = annotations.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    let annotations: serde_json::Map<_, _> =
+        annotations.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
     let body = json!({
         // Taints are one list: the version read guards those that others add.
         "metadata": { "annotations": annotations, "resourceVersion": node.resource_version() },
         "spec": { "taints": rest },
     });
-    let answer = nodes.patch(name, &PatchParams::default(), &Patch::Merge(&body)).await.map_err(|error| words(&error))?;
+    let answer =
+        nodes.patch(name, &PatchParams::default(), &Patch::Merge(&body)).await.map_err(|error| words(&error))?;
     tenants.absorb(cluster, stripped(answer));
     Ok(TenantAnswer::NodeAdopted)
 }

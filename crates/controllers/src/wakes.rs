@@ -3,9 +3,9 @@
 //! Holds: an object always wakes itself and its owners; what looks at it from elsewhere is woken only by the fields that it reads, so that a
 //! heartbeat of one object is not a storm of passes.
 
+use hangar_api::names::CLUSTER_NAME_LABEL;
 use hangar_api::{Kind, Object, ObjectKey, kinds};
 use hangar_engine::cache::{Cache, Change};
-use hangar_api::names::CLUSTER_NAME_LABEL;
 
 const CONTROLLED: [&str; 9] = [
     kinds::Cluster::KIND,
@@ -41,10 +41,25 @@ fn lookers(change: &Change, object: &Object, cache: &Cache) -> Vec<ObjectKey> {
     let cluster = object.label(CLUSTER_NAME_LABEL).unwrap_or_default();
     match object.kind() {
         kinds::Cluster::KIND => {
-            let mut keys: Vec<ObjectKey> = ["/spec/infrastructureRef", "/spec/controlPlaneRef"].iter().filter_map(|at| target(object, at)).collect();
-            let read = ["/status/initialization", "/spec/controlPlaneEndpoint", "/spec/paused", "/metadata/deletionTimestamp", "/spec/clusterNetwork"];
+            let mut keys: Vec<ObjectKey> = ["/spec/infrastructureRef", "/spec/controlPlaneRef"]
+                .iter()
+                .filter_map(|at| target(object, at))
+                .collect();
+            let read = [
+                "/status/initialization",
+                "/spec/controlPlaneEndpoint",
+                "/spec/paused",
+                "/metadata/deletionTimestamp",
+                "/spec/clusterNetwork",
+            ];
             if differs(change, &read) {
-                let all = [kinds::MachineDeployment::KIND, kinds::MachineSet::KIND, kinds::Machine::KIND, kinds::KubeadmConfig::KIND, kinds::OpenStackMachine::KIND];
+                let all = [
+                    kinds::MachineDeployment::KIND,
+                    kinds::MachineSet::KIND,
+                    kinds::Machine::KIND,
+                    kinds::KubeadmConfig::KIND,
+                    kinds::OpenStackMachine::KIND,
+                ];
                 keys.extend(of_cluster(object.name(), &all));
                 // A deployment that came before its cluster carries no label yet.
                 let early = cache.all::<kinds::MachineDeployment>();
@@ -52,7 +67,9 @@ fn lookers(change: &Change, object: &Object, cache: &Cache) -> Vec<ObjectKey> {
             }
             keys
         }
-        kinds::OpenStackCluster::KIND if differs(change, &["/status/initialization", "/status/network", "/status/workerSecurityGroup"]) => {
+        kinds::OpenStackCluster::KIND
+            if differs(change, &["/status/initialization", "/status/network", "/status/workerSecurityGroup"]) =>
+        {
             let mut keys = of_cluster(cluster, &[kinds::OpenStackMachine::KIND, kinds::KamajiControlPlane::KIND]);
             keys.extend(referring(cache, object));
             keys
@@ -69,21 +86,34 @@ fn lookers(change: &Change, object: &Object, cache: &Cache) -> Vec<ObjectKey> {
         kinds::Machine::KIND => {
             let mut keys = of_cluster(cluster, &[]);
             keys.push(ObjectKey::of::<kinds::Cluster>(object.namespace(), cluster));
-            if differs(change, &["/status/nodeRef", "/metadata/deletionTimestamp", "/spec/bootstrap", "/spec/failureDomain"]) {
-                keys.extend(["/spec/bootstrap/configRef", "/spec/infrastructureRef"].iter().filter_map(|at| target(object, at)));
+            if differs(
+                change,
+                &["/status/nodeRef", "/metadata/deletionTimestamp", "/spec/bootstrap", "/spec/failureDomain"],
+            ) {
+                keys.extend(
+                    ["/spec/bootstrap/configRef", "/spec/infrastructureRef"].iter().filter_map(|at| target(object, at)),
+                );
             }
             keys
         }
-        kinds::MachineDeployment::KIND => vec![ObjectKey::of::<kinds::Cluster>(object.namespace(), object.text("/spec/clusterName"))],
+        kinds::MachineDeployment::KIND => {
+            vec![ObjectKey::of::<kinds::Cluster>(object.namespace(), object.text("/spec/clusterName"))]
+        }
         // The infrastructure machine reads the bootstrap data of its twin.
         "Secret" if object.name().ends_with("-ca") || object.name().ends_with("-kubeconfig") => {
             of_cluster(cluster, &[kinds::KubeadmConfig::KIND, kinds::Machine::KIND])
         }
-        "Secret" => of_cluster(cluster, &[kinds::OpenStackMachine::KIND]).into_iter().filter(|key| key.name == object.name()).collect(),
+        "Secret" => of_cluster(cluster, &[kinds::OpenStackMachine::KIND])
+            .into_iter()
+            .filter(|key| key.name == object.name())
+            .collect(),
         "KubeadmConfigTemplate" | "OpenStackMachineTemplate" => cache
             .all::<kinds::MachineSet>()
             .iter()
-            .filter(|set| refers_to(set, "/spec/template/spec/bootstrap/configRef", object) || refers_to(set, "/spec/template/spec/infrastructureRef", object))
+            .filter(|set| {
+                refers_to(set, "/spec/template/spec/bootstrap/configRef", object)
+                    || refers_to(set, "/spec/template/spec/infrastructureRef", object)
+            })
             .map(|set| set.key())
             .collect(),
         kinds::DataStore::KIND => cache
@@ -101,7 +131,9 @@ fn referring(cache: &Cache, object: &Object) -> Vec<ObjectKey> {
     let clusters = cache.all::<kinds::Cluster>();
     let naming = clusters.iter().filter(|cluster| cluster.namespace() == object.namespace());
     naming
-        .filter(|cluster| refers_to(cluster, "/spec/infrastructureRef", object) || refers_to(cluster, "/spec/controlPlaneRef", object))
+        .filter(|cluster| {
+            refers_to(cluster, "/spec/infrastructureRef", object) || refers_to(cluster, "/spec/controlPlaneRef", object)
+        })
         .map(|cluster| cluster.key())
         .collect()
 }
@@ -113,7 +145,8 @@ fn refers_to(from: &Object, pointer: &str, object: &Object) -> bool {
 
 fn target(object: &Object, pointer: &str) -> Option<ObjectKey> {
     let reference = object.get(pointer);
-    let (group, kind, name) = (reference["apiGroup"].as_str()?, reference["kind"].as_str()?, reference["name"].as_str()?);
+    let (group, kind, name) =
+        (reference["apiGroup"].as_str()?, reference["kind"].as_str()?, reference["name"].as_str()?);
     Some(ObjectKey::new(group, kind, object.namespace(), name))
 }
 

@@ -1,1 +1,29 @@
+//! The local management plane: the component store, and the real control plane run from it as processes of a plain user.
+//!
+//! Flows: [`Home`] (where state lies) and [`Store`] (where programs come from) -> [`Plane`] (etcd, kube-apiserver,
+//! kube-controller-manager, kube-scheduler, supervised). Pods on it are run by `hangar_node::process`, which asks the store for
+//! programs by image name.
 
+pub mod datastore;
+mod home;
+mod leftover;
+mod net;
+mod plane;
+mod store;
+mod supervise;
+
+pub use home::{Home, HomeError, HomeLock};
+pub use net::{LoopbackNet, NetError};
+pub use plane::{Plane, PlaneError, PlaneOptions, PlaneProgress, PlaneStage, Quiet};
+pub use store::{
+    BuildError, Component, DownloadError, ETCD, KUBERNETES, Progress, Silent, Stage, Store, StoreError, StoreOptions,
+    StoredComponent, default_directory,
+};
+pub use supervise::ProcessStatus;
+
+/// What may be lost lies under the user's cache directory.
+fn cache_directory() -> std::path::PathBuf {
+    let home = || std::path::PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| ".".into()));
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty());
+    cache.map_or_else(|| home().join(".cache"), Into::into).join("hangar")
+}

@@ -1,1 +1,143 @@
-//! A small kubelet that runs pods as local processes.
+//! A small kubelet: the pods of one Node become local processes of a plain user.
+//!
+//! Flows: watches of Pods, Services, Secrets, ConfigMaps and claims -> one worker per pod (volumes as files, an address of its own,
+//! processes, probes) -> status and events; Services -> listeners on their addresses that forward to ready pods. Holds: there is no
+//! mount namespace, so paths in commands are rewritten to where the volumes really lie; nothing is written unless something changed;
+//! what is on disk can be lost at any time except volumes of claims, for everything starts again from what the API says.
+
+mod addresses;
+mod child;
+mod claims;
+mod container;
+mod environment;
+mod events;
+mod expand;
+mod files;
+mod kubelet;
+mod log;
+mod mounts;
+mod pod;
+mod pods;
+mod probe;
+mod proxy;
+mod register;
+mod restart;
+mod services;
+mod status;
+mod volumes;
+mod watch;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ipnet::Ipv4Net;
+use tokio_util::sync::CancellationToken;
+
+pub use child::{Child, Run, markers};
+pub use log::{RotatingLog, tail as log_tail};
+
+/// Finds the program that an image stands for.
+pub trait Images: Send + Sync {
+    fn resolve(&self, image: &str) -> Result<Program, ImageError>;
+
+    /// Makes arguments fit a program that stands in for another version.
+    fn adapt(&self, program: Program, args: Vec<String>) -> (Program, Vec<String>) {
+        (program, args)
+    }
+}
+
+/// A program that an image stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    pub path: PathBuf,
+    /// What really runs, such as `v1.34.4`.
+    pub version: String,
+    /// What was asked for, if that is something else.
+    pub substituted_for: Option<String>,
+    /// Flags that were removed because this version does not know them.
+    pub dropped_flags: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "no program is at hand for image {image}: get it with `hangar components fetch`, or name a directory with --components"
+)]
+pub struct ImageError {
+    pub image: String,
+}
+
+/// What a node is told about itself.
+#[derive(Debug, Clone)]
+pub struct NodeOptions {
+    pub name: String,
+    /// The node's own loopback address; NodePorts listen here.
+    pub address: Ipv4Addr,
+    pub pods_dir: PathBuf,
+    pub volumes_dir: PathBuf,
+    pub pod_network: Ipv4Net,
+    pub load_balancer_network: Ipv4Net,
+    /// Where the Service `kubernetes` leads.
+    pub api_server: SocketAddr,
+    /// Written into the environment of every process.
+    pub home: PathBuf,
+    /// With it, `kubectl logs` works.
+    pub kubelet: Option<KubeletTls>,
+}
+
+/// What the log server shows and whom it believes; all PEM files.
+#[derive(Debug, Clone)]
+pub struct KubeletTls {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    pub client_ca: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    #[error("could not register node {name}")]
+    Register { name: String, source: Box<kube::Error> },
+    #[error("could not prepare {path}")]
+    Directory { path: PathBuf, source: std::io::Error },
+    #[error("could not serve logs: {0}")]
+    Kubelet(String),
+    #[error("a watch of the node ended unexpectedly")]
+    WatchEnded,
+}
+
+/// What all parts of the node share.
+pub(crate) struct Node {
+    client: kube::Client,
+    images: Arc<dyn Images>,
+    options: NodeOptions,
+    events: events::Events,
+    watched: watch::Watched,
+    addresses: addresses::Addresses,
+}
+
+/// Runs the node until `shutdown`; its processes are ended before this returns, its pods stay in the API.
+pub async fn run(
+    client: kube::Client,
+    images: Arc<dyn Images>,
+    options: NodeOptions,
+    shutdown: CancellationToken,
+) -> Result<(), NodeError> {
+    for path in [&options.pods_dir, &options.volumes_dir] {
+        std::fs::create_dir_all(path).map_err(|source| NodeError::Directory { path: path.clone(), source })?;
+    }
+    let mut tasks = tokio::task::JoinSet::new();
+    let watched = watch::Watched::start(&client, &options.name, &mut tasks);
+    let events = events::Events::new(client.clone(), &options.name);
+    let addresses = addresses::Addresses::open(options.pod_network, &options.pods_dir);
+    let node = Arc::new(Node { client, images, options, events, watched, addresses });
+    let kubelet_port = kubelet::start(&node, &mut tasks).await?;
+    register::register(&node, kubelet_port).await?;
+    claims::ensure_storage_class(&node.client).await;
+    node.watched.until_ready().await?;
+    tasks.spawn(services::run(node.clone()));
+    tasks.spawn(claims::run(node.clone()));
+    // Returns when all processes are ended; then the rest may go as well.
+    pods::run(node, shutdown).await;
+    tasks.shutdown().await;
+    Ok(())
+}

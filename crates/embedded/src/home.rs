@@ -1,0 +1,149 @@
+//! The home: one directory with everything that one local management plane keeps.
+//!
+//! Holds: the directory is private to its user, and one daemon at a time works in it (an flock that the kernel gives back
+//! when its holder dies, however it dies).
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+#[derive(Debug, thiserror::Error)]
+pub enum HomeError {
+    #[error("the home {path} cannot be written: name another one with --home or HANGAR_HOME")]
+    NotWritable { path: PathBuf, source: std::io::Error },
+    #[error(
+        "the home {path} is in use by process {pid}: stop it with `hangar down`, or name another home with --home or HANGAR_HOME"
+    )]
+    InUse { path: PathBuf, pid: String },
+}
+
+/// One directory with all state.
+#[derive(Debug, Clone)]
+pub struct Home {
+    path: PathBuf,
+}
+
+impl Home {
+    /// Opens a home, made if it is not there yet.
+    pub fn open(path: PathBuf) -> Result<Home, HomeError> {
+        let path =
+            std::path::absolute(&path).map_err(|source| HomeError::NotWritable { path: path.clone(), source })?;
+        let home = Home { path };
+        home.prepare().map_err(|source| HomeError::NotWritable { path: home.path.clone(), source })?;
+        Ok(home)
+    }
+
+    /// `HANGAR_HOME`, else `~/.hangar`.
+    pub fn default_path() -> PathBuf {
+        if let Some(path) = std::env::var_os("HANGAR_HOME").filter(|path| !path.is_empty()) {
+            return path.into();
+        }
+        PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| ".".into())).join(".hangar")
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.path.join("kubeconfig")
+    }
+
+    pub fn logs(&self) -> PathBuf {
+        self.path.join("logs")
+    }
+
+    pub fn pki(&self) -> PathBuf {
+        self.path.join("pki")
+    }
+
+    pub fn etcd(&self) -> PathBuf {
+        self.path.join("etcd")
+    }
+
+    pub fn pods(&self) -> PathBuf {
+        self.path.join("pods")
+    }
+
+    pub fn volumes(&self) -> PathBuf {
+        self.path.join("volumes")
+    }
+
+    /// Ports and network, kept across restarts.
+    pub fn state_file(&self) -> PathBuf {
+        self.path.join("state.json")
+    }
+
+    /// Takes the home for this process until the lock is dropped.
+    pub fn lock(&self) -> Result<HomeLock, HomeError> {
+        let path = self.path.join("lock");
+        let broken = |source| HomeError::NotWritable { path: path.clone(), source };
+        let mut file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(broken)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let pid = self.holder().unwrap_or_else(|| "unknown".to_owned());
+            return Err(HomeError::InUse { path: self.path.clone(), pid });
+        }
+        file.set_len(0).and_then(|()| file.rewind()).map_err(broken)?;
+        write!(file, "{}", std::process::id()).map_err(broken)?;
+        Ok(HomeLock { _file: file })
+    }
+
+    /// The pid last written by a holder of the lock; it may be gone.
+    pub fn holder(&self) -> Option<String> {
+        let mut text = String::new();
+        File::open(self.path.join("lock")).ok()?.read_to_string(&mut text).ok()?;
+        Some(text.trim().to_owned()).filter(|pid| !pid.is_empty())
+    }
+
+    fn prepare(&self) -> std::io::Result<()> {
+        let directories = [self.logs(), self.pki(), self.etcd(), self.pods(), self.volumes()];
+        for directory in std::iter::once(self.path.clone()).chain(directories) {
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        }
+        let probe = self.path.join(".writable");
+        std::fs::write(&probe, b"")?;
+        std::fs::remove_file(probe)
+    }
+}
+
+/// Held while a daemon works in a home.
+#[derive(Debug)]
+pub struct HomeLock {
+    _file: File,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_daemon_at_a_time_and_the_second_learns_who() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(directory.path().join("home")).unwrap();
+        let lock = home.lock().unwrap();
+        let error = home.lock().unwrap_err().to_string();
+        assert!(error.contains(&std::process::id().to_string()), "{error}");
+        drop(lock);
+        home.lock().unwrap();
+    }
+
+    #[test]
+    fn a_home_that_cannot_be_made_names_the_way_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let error = Home::open(file.join("home")).unwrap_err().to_string();
+        assert!(error.contains("--home") && error.contains("HANGAR_HOME"), "{error}");
+    }
+}

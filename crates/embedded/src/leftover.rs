@@ -1,0 +1,108 @@
+//! Ends the processes that a killed daemon left behind, found by the two variables that every child carries.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, getuid, kill_process};
+
+const GENTLE: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// Ends what belongs to `home` and returns how many processes that were.
+pub(crate) async fn end_leftovers(home: &Path) -> usize {
+    let found = children_of(home);
+    if found.is_empty() {
+        return 0;
+    }
+    tracing::info!(count = found.len(), home = %home.display(), "ending processes left over from an earlier run");
+    signal(&found, Signal::TERM);
+    let deadline = tokio::time::Instant::now() + GENTLE;
+    while tokio::time::Instant::now() < deadline && !children_of(home).is_empty() {
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+    loop {
+        let stubborn = children_of(home);
+        if stubborn.is_empty() && found.iter().all(|&pid| has_ended(pid)) {
+            return found.len();
+        }
+        signal(&stubborn, Signal::KILL);
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
+}
+
+/// A process that ends loses its environment first and its sockets later: it holds nothing any more when it is gone, or a zombie
+/// whose last thread has ended.
+fn has_ended(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    // The state follows the name, which may itself hold spaces and brackets.
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']) && threads <= 1)
+}
+
+fn signal(pids: &[i32], signal: Signal) {
+    for pid in pids.iter().filter_map(|&pid| Pid::from_raw(pid)) {
+        // It may have ended by itself in the meantime.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+fn children_of(home: &Path) -> Vec<i32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return vec![] };
+    let own = std::process::id().cast_signed();
+    entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|&pid| pid != own && is_child(pid, home))
+        .collect()
+}
+
+fn is_child(pid: i32, home: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let directory = Path::new("/proc").join(pid.to_string());
+    let ours = directory.metadata().is_ok_and(|metadata| metadata.uid() == getuid().as_raw());
+    // Empty for a process that has ended and waits to be reaped.
+    let environ = std::fs::read(directory.join("environ")).unwrap_or_default();
+    ours && carries(&environ, home)
+}
+
+fn carries(environ: &[u8], home: &Path) -> bool {
+    let marks = hangar_node::process::markers(home).map(|(name, value)| format!("{name}={value}"));
+    marks.iter().all(|mark| environ.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_children_of_this_home_are_known() {
+        let home = Path::new("/h");
+        let rows: [(&[u8], bool); 4] = [
+            (b"A=1\0HANGAR_HOME=/h\0HANGAR_CHILD=1\0", true),
+            (b"HANGAR_HOME=/h\0", false),
+            (b"HANGAR_HOME=/h2\0HANGAR_CHILD=1\0", false),
+            (b"", false),
+        ];
+        for (environ, expected) in rows {
+            assert_eq!(carries(environ, home), expected, "{}", String::from_utf8_lossy(environ));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_leftover_process_is_ended() {
+        let home = tempfile::tempdir().unwrap();
+        let mut child = tokio::process::Command::new("sleep")
+            .arg("600")
+            .envs(hangar_node::process::markers(home.path()))
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        // Between fork and exec the child still has our environment.
+        while children_of(home.path()).is_empty() {
+            tokio::task::yield_now().await;
+        }
+        let (ended, status) = tokio::join!(end_leftovers(home.path()), child.wait());
+        assert_eq!(ended, 1);
+        assert!(!status.unwrap().success());
+    }
+}

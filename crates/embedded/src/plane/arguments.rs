@@ -1,0 +1,120 @@
+//! The command lines of the four programs.
+//!
+//! Holds: everything listens on the plane's own loopback address; no leader election and no API server identity, for both would
+//! write a lease every few seconds.
+
+use std::path::Path;
+use std::process::Command;
+
+use super::certificates::Certificates;
+use super::state::State;
+use crate::home::Home;
+
+/// Off: the endpoint controllers (the API refuses loopback addresses in endpoints; the node finds ready pods by selector), whatever
+/// waits for a cloud or for kubelet heartbeats (there are none), and what attaches volumes. The short names are known to every version.
+const CONTROLLERS: &str = "*,-endpoint,-endpointslice,-endpointslicemirroring,-nodelifecycle,-nodeipam,-service,-route,\
+-cloud-node-lifecycle,-ttl,-attachdetach,-horizontalpodautoscaling,-persistentvolume-expander";
+
+pub(super) fn etcd(home: &Home, state: &State, certificates: &Certificates) -> Vec<String> {
+    let address = state.network.plane();
+    let client = format!("https://{address}:{}", state.etcd_port);
+    let peer = format!("https://{address}:{}", state.etcd_peer_port);
+    vec![
+        "--name=hangar".into(),
+        format!("--data-dir={}", home.etcd().display()),
+        format!("--listen-client-urls={client}"),
+        format!("--advertise-client-urls={client}"),
+        format!("--listen-peer-urls={peer}"),
+        format!("--initial-advertise-peer-urls={peer}"),
+        format!("--initial-cluster=hangar={peer}"),
+        "--client-cert-auth=true".into(),
+        format!("--trusted-ca-file={}", certificates.file("etcd-ca.crt")),
+        format!("--cert-file={}", certificates.file("etcd.crt")),
+        format!("--key-file={}", certificates.file("etcd.key")),
+        "--peer-client-cert-auth=true".into(),
+        format!("--peer-trusted-ca-file={}", certificates.file("etcd-ca.crt")),
+        format!("--peer-cert-file={}", certificates.file("etcd.crt")),
+        format!("--peer-key-file={}", certificates.file("etcd.key")),
+        "--log-level=warn".into(),
+    ]
+}
+
+pub(super) fn api_server(state: &State, certificates: &Certificates, program: &Path) -> Vec<String> {
+    let address = state.network.plane();
+    let file = |name| certificates.file(name);
+    let mut args = vec![
+        format!("--bind-address={address}"),
+        format!("--advertise-address={address}"),
+        format!("--secure-port={}", state.api_port),
+        "--endpoint-reconciler-type=none".into(),
+        format!("--service-cluster-ip-range={}", state.network.services()),
+        "--allow-privileged=true".into(),
+        "--authorization-mode=Node,RBAC".into(),
+        "--enable-admission-plugins=NodeRestriction".into(),
+        "--enable-bootstrap-token-auth=true".into(),
+        "--profiling=false".into(),
+        format!("--client-ca-file={}", file("ca.crt")),
+        format!("--tls-cert-file={}", file("apiserver.crt")),
+        format!("--tls-private-key-file={}", file("apiserver.key")),
+        format!("--etcd-servers=https://{address}:{}", state.etcd_port),
+        format!("--etcd-cafile={}", file("etcd-ca.crt")),
+        format!("--etcd-certfile={}", file("apiserver-etcd-client.crt")),
+        format!("--etcd-keyfile={}", file("apiserver-etcd-client.key")),
+        format!("--kubelet-certificate-authority={}", file("ca.crt")),
+        format!("--kubelet-client-certificate={}", file("apiserver-kubelet-client.crt")),
+        format!("--kubelet-client-key={}", file("apiserver-kubelet-client.key")),
+        "--kubelet-preferred-address-types=InternalIP".into(),
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
+        format!("--service-account-key-file={}", file("sa.pub")),
+        format!("--service-account-signing-key-file={}", file("sa.key")),
+        format!("--requestheader-client-ca-file={}", file("front-proxy-ca.crt")),
+        "--requestheader-allowed-names=front-proxy-client".into(),
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-".into(),
+        "--requestheader-group-headers=X-Remote-Group".into(),
+        "--requestheader-username-headers=X-Remote-User".into(),
+        format!("--proxy-client-cert-file={}", file("front-proxy-client.crt")),
+        format!("--proxy-client-key-file={}", file("front-proxy-client.key")),
+    ];
+    if knows_gate(program, "APIServerIdentity") {
+        args.push("--feature-gates=APIServerIdentity=false".into());
+    }
+    args
+}
+
+pub(super) fn controller_manager(state: &State, certificates: &Certificates) -> Vec<String> {
+    let mut args = client("controller-manager", state, state.controller_manager_port, certificates);
+    args.extend([
+        format!("--controllers={CONTROLLERS}"),
+        "--use-service-account-credentials=true".into(),
+        format!("--root-ca-file={}", certificates.file("ca.crt")),
+        format!("--service-account-private-key-file={}", certificates.file("sa.key")),
+        format!("--cluster-signing-cert-file={}", certificates.file("ca.crt")),
+        format!("--cluster-signing-key-file={}", certificates.file("ca.key")),
+    ]);
+    args
+}
+
+pub(super) fn scheduler(state: &State, certificates: &Certificates) -> Vec<String> {
+    client("scheduler", state, state.scheduler_port, certificates)
+}
+
+fn client(name: &str, state: &State, port: u16, certificates: &Certificates) -> Vec<String> {
+    let config = certificates.file(&format!("{name}.conf"));
+    vec![
+        format!("--kubeconfig={config}"),
+        format!("--authentication-kubeconfig={config}"),
+        format!("--authorization-kubeconfig={config}"),
+        format!("--bind-address={}", state.network.plane()),
+        format!("--secure-port={port}"),
+        // Self-signed in memory: nobody but the user asks these two for metrics.
+        "--cert-dir=".into(),
+        "--leader-elect=false".into(),
+        "--profiling=false".into(),
+    ]
+}
+
+/// Feature gates come and go; one that a version does not know would keep it from starting.
+fn knows_gate(program: &Path, gate: &str) -> bool {
+    let Ok(output) = Command::new(program).arg("--help").output() else { return false };
+    String::from_utf8_lossy(&output.stdout).contains(&format!("{gate}=true|false"))
+}

@@ -1,0 +1,279 @@
+//! The local management plane: etcd, kube-apiserver, kube-controller-manager and kube-scheduler, real and supervised.
+//!
+//! Flows: leftovers ended -> components fetched -> network and ports (kept) -> keys and certificates (kept, renewed) -> etcd ->
+//! API server ready -> controller manager and scheduler. Holds: at rest nothing of the plane writes to the API (no leases), so that
+//! whatever is written was caused by someone; the caller holds the home's lock.
+
+mod arguments;
+mod certificates;
+mod state;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hangar_node::process::Run;
+use semver::Version;
+
+use crate::home::Home;
+use crate::leftover::end_leftovers;
+use crate::net::{LoopbackNet, NetError};
+use crate::store::{Component, Progress, Stage, Store, StoreError};
+use crate::supervise::{ProcessStatus, Supervised};
+use certificates::Certificates;
+pub(crate) use state::API_PORT;
+use state::State;
+
+const READY_WITHIN: Duration = Duration::from_secs(120);
+const PORTS_FREE_WITHIN: Duration = Duration::from_secs(5);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// An end or two during the start can be bad luck; more means that it will not come up.
+const TOLERATED_ENDS: u32 = 3;
+
+/// Which versions the plane runs.
+#[derive(Debug, Clone)]
+pub struct PlaneOptions {
+    pub kubernetes: Version,
+    pub etcd: Version,
+}
+
+impl Default for PlaneOptions {
+    fn default() -> Self {
+        let pinned = |text: &str| Version::parse(text).unwrap_or(Version::new(0, 0, 0));
+        Self { kubernetes: pinned(crate::KUBERNETES), etcd: pinned(crate::ETCD) }
+    }
+}
+
+/// What the plane is doing while it starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PlaneStage {
+    Component(Component, Stage),
+    EndedLeftovers(usize),
+    Starting(String),
+    Ready,
+}
+
+/// Told about every step of a start.
+pub trait PlaneProgress: Send + Sync {
+    fn stage(&self, stage: PlaneStage);
+}
+
+/// Nobody watches.
+#[derive(Debug, Clone, Copy)]
+pub struct Quiet;
+
+impl PlaneProgress for Quiet {
+    fn stage(&self, _stage: PlaneStage) {}
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PlaneError {
+    #[error("could not get the components of the plane")]
+    Components(#[from] StoreError),
+    #[error("could not choose a loopback network")]
+    Network(#[from] NetError),
+    #[error("port {port} of {address} is taken: end what listens there, or remove {state_file} to choose other ports")]
+    PortTaken { address: std::net::Ipv4Addr, port: u16, state_file: PathBuf },
+    #[error("{path} is not a state file: repair it, or remove it to choose a network and ports anew")]
+    BadState { path: PathBuf, source: serde_json::Error },
+    #[error("could not read or write {path}")]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("could not make a key or certificate in {path}")]
+    Pki { path: PathBuf, source: hangar_pki::PkiError },
+    #[error("{name} does not stay up; its log is {log}\n{said}")]
+    DoesNotStart { name: String, log: PathBuf, said: String },
+    #[error("the API server was not ready within {seconds} seconds; its log is {log}\n{said}")]
+    NotReady { seconds: u64, log: PathBuf, said: String },
+    #[error("could not make a client from {path}")]
+    Client { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+}
+
+/// A running plane.
+pub struct Plane {
+    kubeconfig: PathBuf,
+    pki: PathBuf,
+    state: State,
+    /// In the order of their start.
+    processes: Vec<Supervised>,
+}
+
+impl Plane {
+    /// Starts everything and returns when the API server is ready and the controllers are started.
+    pub async fn start(
+        home: &Home,
+        store: &Store,
+        options: &PlaneOptions,
+        progress: &dyn PlaneProgress,
+    ) -> Result<Plane, PlaneError> {
+        match end_leftovers(home.path()).await {
+            0 => {}
+            count => progress.stage(PlaneStage::EndedLeftovers(count)),
+        }
+        let programs = programs(store, options, progress).await?;
+        let state = state_with_free_ports(home).await?;
+        let certificates = Certificates::prepare(home, &state)?;
+        let mut plane = Plane { kubeconfig: home.kubeconfig(), pki: home.pki(), state, processes: vec![] };
+        let started = plane.bring_up(home, &programs, &certificates, progress).await;
+        match started {
+            Ok(()) => Ok(plane),
+            Err(error) => {
+                plane.stop().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    pub fn network(&self) -> LoopbackNet {
+        self.state.network
+    }
+
+    /// Where the API server listens.
+    pub fn api_server(&self) -> SocketAddr {
+        (self.state.network.plane(), self.state.api_port).into()
+    }
+
+    /// The directory with keys and certificates: `ca.crt`, `ca.key`, `kubelet.crt`, `kubelet.key` and others.
+    pub fn pki(&self) -> &Path {
+        &self.pki
+    }
+
+    /// A client with the administrator's rights.
+    pub async fn client(&self) -> Result<kube::Client, PlaneError> {
+        client(&self.kubeconfig).await
+    }
+
+    /// What runs, in the order of the start.
+    pub fn processes(&self) -> Vec<ProcessStatus> {
+        self.processes.iter().filter_map(Supervised::status).collect()
+    }
+
+    /// Ends everything, last started first, so that nothing talks to what is gone.
+    pub async fn stop(mut self) {
+        while let Some(process) = self.processes.pop() {
+            process.stop().await;
+        }
+    }
+
+    async fn bring_up(
+        &mut self,
+        home: &Home,
+        programs: &[PathBuf; 4],
+        certificates: &Certificates,
+        progress: &dyn PlaneProgress,
+    ) -> Result<(), PlaneError> {
+        let [etcd, api_server, controller_manager, scheduler] = programs;
+        self.launch(home, etcd, arguments::etcd(home, &self.state, certificates), progress);
+        self.until_listening(self.state.etcd_port).await?;
+        self.launch(home, api_server, arguments::api_server(&self.state, certificates, api_server), progress);
+        self.until_ready().await?;
+        // A controller manager beside a fresh API server exits, for its roles are not there yet.
+        self.launch(home, controller_manager, arguments::controller_manager(&self.state, certificates), progress);
+        self.launch(home, scheduler, arguments::scheduler(&self.state, certificates), progress);
+        progress.stage(PlaneStage::Ready);
+        Ok(())
+    }
+
+    fn launch(&mut self, home: &Home, program: &Path, args: Vec<String>, progress: &dyn PlaneProgress) {
+        let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        progress.stage(PlaneStage::Starting(name.clone()));
+        let run = Run {
+            program: program.to_owned(),
+            args,
+            env: Default::default(),
+            directory: home.path().to_owned(),
+            log: home.logs().join(format!("{name}.log")),
+            home: home.path().to_owned(),
+        };
+        self.processes.push(Supervised::start(&name, run));
+    }
+
+    async fn until_listening(&self, port: u16) -> Result<(), PlaneError> {
+        while tokio::net::TcpStream::connect((self.state.network.plane(), port)).await.is_err() {
+            self.check_alive()?;
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Ok(())
+    }
+
+    async fn until_ready(&self) -> Result<(), PlaneError> {
+        let client = self.client().await?;
+        let deadline = tokio::time::Instant::now() + READY_WITHIN;
+        loop {
+            let request = http::Request::get("/readyz").body(vec![]);
+            if let Ok(request) = request
+                && client.request_text(request).await.is_ok()
+            {
+                return Ok(());
+            }
+            self.check_alive()?;
+            if tokio::time::Instant::now() > deadline {
+                let log = self.processes.last().map(|process| process.log().to_owned()).unwrap_or_default();
+                let said = hangar_node::process::log_tail(&log, 8);
+                return Err(PlaneError::NotReady { seconds: READY_WITHIN.as_secs(), log, said });
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+
+    fn check_alive(&self) -> Result<(), PlaneError> {
+        for process in &self.processes {
+            if let Some(status) = process.status().filter(|status| status.restarts >= TOLERATED_ENDS) {
+                let log = process.log().to_owned();
+                let said = hangar_node::process::log_tail(&log, 8);
+                return Err(PlaneError::DoesNotStart { name: status.name, log, said });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A listener of an earlier run may still be closing, so a taken port is looked at again for a while.
+async fn state_with_free_ports(home: &Home) -> Result<State, PlaneError> {
+    let deadline = tokio::time::Instant::now() + PORTS_FREE_WITHIN;
+    loop {
+        match State::load_or_choose(home) {
+            Err(PlaneError::PortTaken { .. }) if tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+async fn client(kubeconfig: &Path) -> Result<kube::Client, PlaneError> {
+    let broken =
+        |source: Box<dyn std::error::Error + Send + Sync>| PlaneError::Client { path: kubeconfig.to_owned(), source };
+    // kube builds its TLS configuration from the process's default provider; the first to set it wins and all set the same.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let config = kube::config::Kubeconfig::read_from(kubeconfig).map_err(|error| broken(error.into()))?;
+    let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await;
+    let config = config.map_err(|error| broken(error.into()))?;
+    kube::Client::try_from(config).map_err(|error| broken(error.into()))
+}
+
+async fn programs(
+    store: &Store,
+    options: &PlaneOptions,
+    progress: &dyn PlaneProgress,
+) -> Result<[PathBuf; 4], PlaneError> {
+    struct Forward<'a>(&'a dyn PlaneProgress);
+    impl Progress for Forward<'_> {
+        fn stage(&self, component: &Component, stage: Stage) {
+            self.0.stage(PlaneStage::Component(component.clone(), stage));
+        }
+    }
+    let kubernetes = |name: &str| Component { name: name.to_owned(), version: options.kubernetes.clone() };
+    let components = [
+        Component { name: "etcd".into(), version: options.etcd.clone() },
+        kubernetes("kube-apiserver"),
+        kubernetes("kube-controller-manager"),
+        kubernetes("kube-scheduler"),
+    ];
+    let paths = store.fetch(&components, &Forward(progress)).await?;
+    <[PathBuf; 4]>::try_from(paths).map_err(|_| StoreError::Unknown(components[0].clone()).into())
+}

@@ -1,0 +1,200 @@
+//! Builds components from Go modules, straight out of the module cache: a `go.mod` of a few lines is all it takes.
+//!
+//! Holds: the pinned versions are verified against the `go.sum` in `modules/`; for others the replacements are read from the
+//! module's own `go.mod` and checksums come from the user's Go settings.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use semver::Version;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::Command;
+
+use super::{Component, ETCD, KUBERNETES};
+
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    #[error(
+        "`go` was not found: install Go from go.dev, or name a directory with the programs (--components) or a download site (--mirror)"
+    )]
+    NoGo(#[source] std::io::Error),
+    #[error("could not prepare the build in {path}")]
+    Prepare { path: PathBuf, source: std::io::Error },
+    #[error(
+        "the Go module {module} cannot be had: choose another version, or name a directory with the programs (--components) or a download site (--mirror)\n{said}"
+    )]
+    NoModule { module: String, said: String },
+    #[error("`go build` ended with {status}; its whole output is in {log}\n{said}")]
+    Failed { status: String, log: PathBuf, said: String },
+}
+
+/// A Go module that components are built from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Module {
+    pub short: &'static str,
+    pub path: &'static str,
+    pub version: Version,
+}
+
+impl Module {
+    pub fn of(component: &Component) -> Option<Module> {
+        let (short, path) = match component.name.as_str() {
+            "kube-apiserver"
+            | "kube-controller-manager"
+            | "kube-scheduler"
+            | "kubectl"
+            | "kubeadm"
+            | "kubelet"
+            | "kube-proxy" => ("kubernetes", "k8s.io/kubernetes"),
+            "etcd" => ("etcd", "go.etcd.io/etcd/server/v3"),
+            "etcdctl" => ("etcdctl", "go.etcd.io/etcd/etcdctl/v3"),
+            "etcdutl" => ("etcdutl", "go.etcd.io/etcd/etcdutl/v3"),
+            _ => return None,
+        };
+        Some(Module { short, path, version: component.version.clone() })
+    }
+
+    /// `go.mod` and `go.sum` as committed, for the versions that are.
+    fn pinned(&self) -> Option<(&'static str, &'static str)> {
+        match (self.short, self.version.to_string().as_str()) {
+            ("kubernetes", KUBERNETES) => {
+                Some((include_str!("../../modules/kubernetes/go.mod"), include_str!("../../modules/kubernetes/go.sum")))
+            }
+            ("etcd", ETCD) => {
+                Some((include_str!("../../modules/etcd/go.mod"), include_str!("../../modules/etcd/go.sum")))
+            }
+            _ => None,
+        }
+    }
+
+    fn linker_flags(&self) -> String {
+        let Version { major, minor, .. } = self.version;
+        let set = "-X k8s.io/component-base/version.git";
+        match self.short {
+            "kubernetes" => {
+                format!("-s -w {set}Version=v{} {set}Major={major} {set}Minor={minor}", self.version)
+            }
+            _ => "-s -w".to_owned(),
+        }
+    }
+}
+
+/// Builds `names` of one module into `making/out`. `tell` hears how many packages are compiled.
+pub(super) async fn build(
+    module: &Module,
+    names: &[&str],
+    making: &Path,
+    log: &Path,
+    tell: &(dyn Fn(u64) + Send + Sync),
+) -> Result<(), BuildError> {
+    let work = making.join("module");
+    let out = making.join("out");
+    let prepare = |source| BuildError::Prepare { path: making.to_owned(), source };
+    std::fs::create_dir_all(&work).and_then(|()| std::fs::create_dir_all(&out)).map_err(prepare)?;
+    let (go_mod, go_sum) = match module.pinned() {
+        Some((go_mod, go_sum)) => (go_mod.to_owned(), go_sum),
+        None => (derived(module, &work).await?, ""),
+    };
+    std::fs::write(work.join("go.mod"), go_mod).map_err(prepare)?;
+    std::fs::write(work.join("go.sum"), go_sum).map_err(prepare)?;
+    let mut go = Command::new("go");
+    go.current_dir(&work).env("CGO_ENABLED", "0").args(["build", "-v", "-mod=mod", "-trimpath", "-ldflags"]);
+    go.arg(module.linker_flags()).arg("-o");
+    match module.short {
+        // All of one module in one process: they share most of their packages.
+        "kubernetes" => {
+            go.arg(format!("{}/", out.display())).args(names.iter().map(|name| format!("{}/cmd/{name}", module.path)))
+        }
+        // The last part of these paths is a version, so Go would not name the program as we do.
+        _ => go.arg(out.join(module.short)).arg(module.path),
+    };
+    run(go, log, tell).await
+}
+
+async fn run(mut go: Command, log: &Path, tell: &(dyn Fn(u64) + Send + Sync)) -> Result<(), BuildError> {
+    let prepare = |source| BuildError::Prepare { path: log.to_owned(), source };
+    let mut file = tokio::fs::File::create(log).await.map_err(prepare)?;
+    let mut child = go
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(BuildError::NoGo)?;
+    let mut count = 0;
+    tell(count);
+    if let Some(stderr) = child.stderr.take() {
+        let mut lines = BufReader::new(stderr).lines();
+        while let Ok(Some(line)) = lines.next_line().await {
+            file.write_all(format!("{line}\n").as_bytes()).await.map_err(prepare)?;
+            if !line.starts_with("go: ") {
+                count += 1;
+                tell(count);
+            }
+        }
+    }
+    file.flush().await.map_err(prepare)?;
+    let status = child.wait().await.map_err(prepare)?;
+    if status.success() {
+        return Ok(());
+    }
+    let said = hangar_node::process::log_tail(log, 12);
+    Err(BuildError::Failed { status: status.to_string(), log: log.to_owned(), said })
+}
+
+/// A `go.mod` for a version that is not committed, with the replacements that the module itself has.
+async fn derived(module: &Module, work: &Path) -> Result<String, BuildError> {
+    let name = format!("{}@v{}", module.path, module.version);
+    let mut go = Command::new("go");
+    // Outside of any module, or the command would look for a go.mod that is not there yet.
+    go.current_dir(work).args(["mod", "download", "-json", &name]).stdin(Stdio::null()).kill_on_drop(true);
+    let output = go.output().await.map_err(BuildError::NoGo)?;
+    let no_module = |said: String| BuildError::NoModule { module: name.clone(), said };
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
+        .map_err(|_| no_module(String::from_utf8_lossy(&output.stderr).trim().to_owned()))?;
+    let Some(path) = answer["GoMod"].as_str() else {
+        return Err(no_module(answer["Error"].as_str().unwrap_or_default().to_owned()));
+    };
+    let own = std::fs::read_to_string(path).map_err(|source| BuildError::Prepare { path: path.into(), source })?;
+    Ok(go_mod(module, &own))
+}
+
+/// Staging modules are replaced by directories in the module's own `go.mod`; published, they carry `v0.MINOR.PATCH`.
+fn go_mod(module: &Module, own: &str) -> String {
+    let Version { minor, patch, .. } = module.version;
+    let language = own.lines().find_map(|line| line.strip_prefix("go ")).unwrap_or("1.24").trim();
+    let mut text =
+        format!("module hangar.local/components\n\ngo {language}\n\nrequire {} v{}\n", module.path, module.version);
+    for line in own.lines() {
+        let Some((replaced, path)) = line.trim().trim_start_matches("replace ").split_once(" => ") else { continue };
+        if let Some(staged) = path.trim().strip_prefix("./staging/src/") {
+            let replaced = replaced.split_whitespace().next().unwrap_or(staged);
+            text.push_str(&format!("replace {replaced} => {staged} v0.{minor}.{patch}\n"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn staging_directories_become_published_versions() {
+        let own = "module k8s.io/kubernetes\n\ngo 1.24.0\n\nrequire x v1.0.0\n\nreplace (\n\tk8s.io/api => ./staging/src/k8s.io/api\n\tother => example.org/other v1.2.3\n)\n";
+        let component = Component { name: "kubectl".into(), version: Version::new(1, 33, 13) };
+        let text = go_mod(&Module::of(&component).unwrap(), own);
+        assert!(text.contains("go 1.24.0\n") && text.contains("require k8s.io/kubernetes v1.33.13\n"), "{text}");
+        assert!(text.contains("replace k8s.io/api => k8s.io/api v0.33.13\n") && !text.contains("other"), "{text}");
+    }
+
+    #[test]
+    fn the_pinned_modules_require_the_pinned_versions() {
+        for (name, version) in [("kubectl", KUBERNETES), ("etcd", ETCD)] {
+            let module = Module::of(&Component { name: name.into(), version: version.parse().unwrap() }).unwrap();
+            let (go_mod, go_sum) = module.pinned().unwrap();
+            assert!(go_mod.contains(&format!("require {} v{version}\n", module.path)), "{name}");
+            assert!(go_sum.contains(&format!("{} v{version} h1:", module.path)), "{name}");
+        }
+    }
+}

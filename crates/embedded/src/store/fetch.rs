@@ -1,0 +1,251 @@
+//! The whole ladder, under the store's lock.
+//!
+//! Holds: parallel callers, also in other processes, wait for the one who works and then find what it made; everything is made in a
+//! directory of the store that nobody looks into and then renamed.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use rustix::fs::{FlockOperation, flock};
+
+use super::build::{self, Module};
+use super::{Component, Progress, Stage, Store, StoreError};
+
+const MAKING: &str = ".making-";
+
+impl Store {
+    /// Gets all components, in the order asked for.
+    pub async fn fetch(&self, components: &[Component], progress: &dyn Progress) -> Result<Vec<PathBuf>, StoreError> {
+        let (mut found, mut missing) = (vec![], vec![]);
+        for component in components {
+            match self.look(component).await {
+                Some(path) => found.push((component, path)),
+                None => missing.push(component),
+            }
+        }
+        for (component, path) in &found {
+            progress.stage(component, Stage::Found(path.clone()));
+        }
+        if !missing.is_empty() {
+            self.make(missing, progress).await?;
+        }
+        let mut paths = vec![];
+        for component in components {
+            paths.push(self.look(component).await.ok_or_else(|| StoreError::Unknown(component.clone()))?);
+        }
+        Ok(paths)
+    }
+
+    async fn look(&self, component: &Component) -> Option<PathBuf> {
+        let (store, component) = (self.clone(), component.clone());
+        tokio::task::spawn_blocking(move || store.at_hand(&component.name, &component.version)).await.ok()?
+    }
+
+    async fn make(&self, missing: Vec<&Component>, progress: &dyn Progress) -> Result<(), StoreError> {
+        let _lock = self.lock(&missing, progress).await?;
+        let started = Instant::now();
+        let (mut to_build, mut failures) = (vec![], vec![]);
+        for component in missing {
+            if let Some(path) = self.look(component).await {
+                progress.stage(component, Stage::Found(path));
+                continue;
+            }
+            match self.download(component, progress).await {
+                Ok(true) => progress.stage(component, Stage::Done { seconds: started.elapsed().as_secs() }),
+                Ok(false) => to_build.push(component),
+                Err(reason) => {
+                    progress.stage(component, Stage::DownloadFailed { reason: reason.clone() });
+                    tracing::warn!(%component, reason, "download failed, building instead");
+                    failures.push(reason);
+                    to_build.push(component);
+                }
+            }
+        }
+        for (module, group) in by_module(to_build)? {
+            self.build(&module, &group, &failures, progress).await?;
+            for component in group {
+                progress.stage(component, Stage::Done { seconds: started.elapsed().as_secs() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it was downloaded; `Err` says why not although it was tried.
+    async fn download(&self, component: &Component, progress: &dyn Progress) -> Result<bool, String> {
+        let Some(url) = super::download::url(&self.options, component) else { return Ok(false) };
+        let making = self.making().map_err(|error| error.to_string())?;
+        let file = making.path.join(&component.name);
+        let tell = |done, total| progress.stage(component, Stage::Downloading { done, total });
+        let result = super::download::verified(&url, &file, &tell).await;
+        result.map_err(|error| format!("{error}"))?;
+        self.keep(component, &file).map_err(|error| error.to_string())?;
+        Ok(true)
+    }
+
+    async fn build(
+        &self,
+        module: &Module,
+        group: &[&Component],
+        failures: &[String],
+        progress: &dyn Progress,
+    ) -> Result<(), StoreError> {
+        let names: Vec<&str> = group.iter().map(|component| component.name.as_str()).collect();
+        let making = self.making()?;
+        let tell = |package_lines| group.iter().for_each(|c| progress.stage(c, Stage::Building { package_lines }));
+        let log = self.options.directory.join(format!("build-{}-{}.log", module.short, module.version));
+        build::build(module, &names, &making.path, &log, &tell).await.map_err(|source| {
+            let after =
+                failures.first().map(|first| format!(" (after a failed download: {first})")).unwrap_or_default();
+            StoreError::Build { names: names.join(", "), after, source }
+        })?;
+        group.iter().try_for_each(|component| self.keep(component, &making.path.join("out").join(&component.name)))
+    }
+
+    /// Moves a finished program to its place. The directory is renamed as a whole, so it is there completely or not at all.
+    fn keep(&self, component: &Component, program: &Path) -> Result<(), StoreError> {
+        let directory = program.with_file_name(format!("{}-{}.done", component.name, component.version));
+        let target = self.options.directory.join(format!("{}-{}", component.name, component.version));
+        let work = || -> std::io::Result<()> {
+            use std::os::unix::fs::PermissionsExt as _;
+            std::fs::create_dir(&directory)?;
+            std::fs::rename(program, directory.join(&component.name))?;
+            let program = directory.join(&component.name);
+            std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+            std::fs::write(directory.join("sha256"), format!("{}  {}\n", sha256(&program)?, component.name))?;
+            if target.exists() {
+                std::fs::remove_dir_all(&target)?;
+            }
+            std::fs::rename(&directory, &target)
+        };
+        work().map_err(|source| self.not_writable(source))
+    }
+
+    fn making(&self) -> Result<Making, StoreError> {
+        // We hold the lock, so whatever is being made belongs to someone who died.
+        if let Ok(entries) = self.options.directory.read_dir() {
+            for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(MAKING)) {
+                let _ = std::fs::remove_dir_all(entry.path());
+            }
+        }
+        let path = self.options.directory.join(format!("{MAKING}{}", std::process::id()));
+        std::fs::create_dir_all(&path).map_err(|source| self.not_writable(source))?;
+        Ok(Making { path })
+    }
+
+    async fn lock(&self, waiting: &[&Component], progress: &dyn Progress) -> Result<File, StoreError> {
+        let broken = |source| self.not_writable(source);
+        std::fs::create_dir_all(&self.options.directory).map_err(broken)?;
+        let path = self.options.directory.join("lock");
+        let mut file =
+            OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(broken)?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let mut holder = String::new();
+            let _ = file.read_to_string(&mut holder);
+            for component in waiting {
+                progress.stage(component, Stage::Waiting { holder: holder.clone() });
+            }
+            let waiter = file.try_clone().map_err(broken)?;
+            let locked = tokio::task::spawn_blocking(move || flock(&waiter, FlockOperation::LockExclusive)).await;
+            locked.map_err(std::io::Error::other).and_then(|done| Ok(done?)).map_err(broken)?;
+        }
+        file.set_len(0).and_then(|()| file.rewind()).map_err(broken)?;
+        write!(file, "{}", std::process::id()).map_err(broken)?;
+        Ok(file)
+    }
+
+    fn not_writable(&self, source: std::io::Error) -> StoreError {
+        StoreError::NotWritable { path: self.options.directory.clone(), source }
+    }
+}
+
+/// A directory that goes away with whatever is left in it.
+struct Making {
+    path: PathBuf,
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+fn by_module(components: Vec<&Component>) -> Result<Vec<(Module, Vec<&Component>)>, StoreError> {
+    let mut groups: Vec<(Module, Vec<&Component>)> = vec![];
+    for component in components {
+        let module = Module::of(component).ok_or_else(|| StoreError::Unknown(component.clone()))?;
+        match groups.iter_mut().find(|(known, _)| *known == module) {
+            Some((_, group)) => group.push(component),
+            None => groups.push((module, vec![component])),
+        }
+    }
+    Ok(groups)
+}
+
+/// The digest of a file, hexadecimal.
+pub(super) fn sha256(path: &Path) -> std::io::Result<String> {
+    let mut context = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
+    let mut file = File::open(path)?;
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()),
+            n => context.update(&buffer[..n]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Silent, StoreOptions};
+    use super::*;
+
+    fn component(name: &str, version: &str) -> Component {
+        Component { name: name.into(), version: version.parse().unwrap() }
+    }
+
+    fn store(directory: &Path) -> Store {
+        let options = StoreOptions {
+            directory: directory.into(),
+            named: None,
+            mirror: None,
+            download: false,
+            path_lookup: false,
+        };
+        Store::new(options)
+    }
+
+    #[test]
+    fn programs_of_one_module_and_version_are_built_together() {
+        let all = [
+            component("kubectl", "1.34.4"),
+            component("etcd", "3.6.16"),
+            component("kube-scheduler", "1.34.4"),
+            component("kubectl", "1.33.0"),
+        ];
+        let sizes: Vec<usize> = by_module(all.iter().collect()).unwrap().iter().map(|(_, group)| group.len()).collect();
+        assert_eq!(sizes, [2, 1, 1]);
+    }
+
+    #[test]
+    fn a_kept_program_is_found_and_its_digest_is_written_down() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = store(directory.path());
+        let making = store.making().unwrap();
+        std::fs::write(making.path.join("etcd"), "abc").unwrap();
+        store.keep(&component("etcd", "3.6.16"), &making.path.join("etcd")).unwrap();
+        drop(making);
+        assert!(store.at_hand("etcd", &"3.6.16".parse().unwrap()).is_some());
+        let listed = store.list();
+        assert_eq!(listed[0].sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_component_nobody_knows_names_the_way_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = store(directory.path()).fetch(&[component("nginx", "1.0.0")], &Silent).await.unwrap_err();
+        assert!(error.to_string().contains("--components"), "{error}");
+    }
+}

@@ -1,0 +1,141 @@
+//! The component store: from a name and a version to a program on this machine.
+//!
+//! Flows: a directory the user named, the store, PATH, a download with checksum, a build from Go modules. The first three need no
+//! network ([`Store::at_hand`]); [`Store::fetch`] takes the whole ladder. Holds: what lies in the store under its name is complete
+//! (made beside it and renamed), and one process at a time adds to it.
+
+mod build;
+mod download;
+mod fetch;
+mod images;
+mod lookup;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use semver::Version;
+
+pub use build::BuildError;
+pub use download::DownloadError;
+
+/// The Kubernetes version that is used where none is named.
+pub const KUBERNETES: &str = "1.34.4";
+/// The etcd version that is used where none is named.
+pub const ETCD: &str = "3.6.16";
+
+/// A program of one version.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Component {
+    /// etcd, kube-apiserver, kube-controller-manager, kube-scheduler or kubectl
+    pub name: String,
+    pub version: Version,
+}
+
+impl std::fmt::Display for Component {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.name, self.version)
+    }
+}
+
+/// Where components may come from.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// Where fetched components are kept.
+    pub directory: PathBuf,
+    /// A directory the user named, looked at first.
+    pub named: Option<PathBuf>,
+    /// A site with the layout of dl.k8s.io.
+    pub mirror: Option<String>,
+    /// Whether the official site may be asked.
+    pub download: bool,
+    /// Whether programs on PATH count.
+    pub path_lookup: bool,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self { directory: default_directory(), named: None, mirror: None, download: true, path_lookup: true }
+    }
+}
+
+/// A component that is in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredComponent {
+    pub component: Component,
+    pub path: PathBuf,
+    pub bytes: u64,
+    /// Hexadecimal, as written when it was stored.
+    pub sha256: String,
+}
+
+/// What happens to a component while it is fetched, for a progress bar.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    Found(PathBuf),
+    Downloading {
+        done: u64,
+        total: Option<u64>,
+    },
+    /// The download failed and a build is tried instead.
+    DownloadFailed {
+        reason: String,
+    },
+    Building {
+        package_lines: u64,
+    },
+    Waiting {
+        holder: String,
+    },
+    Done {
+        seconds: u64,
+    },
+}
+
+/// Told about every stage of every component.
+pub trait Progress: Send + Sync {
+    fn stage(&self, component: &Component, stage: Stage);
+}
+
+/// Nobody watches.
+#[derive(Debug, Clone, Copy)]
+pub struct Silent;
+
+impl Progress for Silent {
+    fn stage(&self, _component: &Component, _stage: Stage) {}
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("the component store {path} cannot be written: name another one with HANGAR_COMPONENTS")]
+    NotWritable { path: PathBuf, source: std::io::Error },
+    #[error("no way is known to get {0}: put it into a directory and name that with --components")]
+    Unknown(Component),
+    #[error("could not build {names}{after}")]
+    Build { names: String, after: String, source: BuildError },
+}
+
+/// Finds and fetches components. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store {
+    options: Arc<StoreOptions>,
+    probed: Arc<lookup::Probed>,
+    flags: Arc<images::Flags>,
+}
+
+impl Store {
+    pub fn new(options: StoreOptions) -> Store {
+        Store { options: Arc::new(options), probed: Arc::default(), flags: Arc::default() }
+    }
+
+    pub fn options(&self) -> &StoreOptions {
+        &self.options
+    }
+}
+
+/// `HANGAR_COMPONENTS`, else `hangar/components` in the user's cache directory.
+pub fn default_directory() -> PathBuf {
+    match std::env::var_os("HANGAR_COMPONENTS").filter(|path| !path.is_empty()) {
+        Some(path) => path.into(),
+        None => crate::cache_directory().join("components"),
+    }
+}

@@ -1,0 +1,231 @@
+//! Probes: the question, and the count of answers that makes it a verdict.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Empty;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, Probe};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::{DigitallySignedStruct, SignatureScheme};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use tokio::process::Command;
+
+use super::mounts::Mounts;
+
+/// Counts answers of one probe.
+#[derive(Debug)]
+pub(super) struct Tally {
+    success: i32,
+    failure: i32,
+    /// Positive: successes in a row, negative: failures in a row.
+    run: i32,
+}
+
+impl Tally {
+    pub fn new(probe: &Probe) -> Self {
+        let at_least_one = |threshold: Option<i32>, otherwise| threshold.unwrap_or(otherwise).max(1);
+        Self {
+            success: at_least_one(probe.success_threshold, 1),
+            failure: at_least_one(probe.failure_threshold, 3),
+            run: 0,
+        }
+    }
+
+    /// A verdict, if this answer makes one. A probe that goes on failing keeps saying so.
+    pub fn record(&mut self, passed: bool) -> Option<bool> {
+        self.run = match (passed, self.run) {
+            (true, run) if run > 0 => run.saturating_add(1),
+            (true, _) => 1,
+            (false, run) if run < 0 => run.saturating_sub(1),
+            (false, _) => -1,
+        };
+        if self.run >= self.success {
+            Some(true)
+        } else if -self.run >= self.failure {
+            Some(false)
+        } else {
+            None
+        }
+    }
+}
+
+pub(super) fn period(probe: &Probe) -> Duration {
+    seconds(probe.period_seconds, 10)
+}
+
+pub(super) fn initial_delay(probe: &Probe) -> Duration {
+    Duration::from_secs(u64::try_from(probe.initial_delay_seconds.unwrap_or(0)).unwrap_or(0))
+}
+
+fn seconds(value: Option<i32>, otherwise: u64) -> Duration {
+    Duration::from_secs(
+        value.and_then(|value| u64::try_from(value).ok()).filter(|&value| value > 0).unwrap_or(otherwise),
+    )
+}
+
+/// What a probe needs to know about the container it asks.
+pub(super) struct Target<'a> {
+    pub container: &'a Container,
+    pub ip: Ipv4Addr,
+    pub env: &'a BTreeMap<String, String>,
+    pub mounts: &'a Mounts,
+}
+
+impl Target<'_> {
+    /// Asks once; the error says what was wrong.
+    pub async fn ask(&self, probe: &Probe) -> Result<(), String> {
+        let limit = seconds(probe.timeout_seconds, 1);
+        let question = async {
+            if let Some(action) = &probe.http_get {
+                self.http(action).await
+            } else if let Some(action) = &probe.tcp_socket {
+                let address = (action.host.clone().unwrap_or_else(|| self.ip.to_string()), self.port(&action.port)?);
+                tokio::net::TcpStream::connect(address).await.map(drop).map_err(|error| error.to_string())
+            } else if let Some(action) = &probe.exec {
+                self.exec(action).await
+            } else {
+                Err("this kind of probe cannot be used by pods that run as processes: use httpGet, tcpSocket or exec"
+                    .into())
+            }
+        };
+        tokio::time::timeout(limit, question).await.map_err(|_| format!("no answer within {} s", limit.as_secs()))?
+    }
+
+    fn port(&self, port: &IntOrString) -> Result<u16, String> {
+        let number = match port {
+            IntOrString::Int(number) => Some(*number),
+            IntOrString::String(name) => {
+                let named = self.container.ports.iter().flatten().find(|port| port.name.as_ref() == Some(name));
+                named.map(|port| port.container_port).or_else(|| name.parse().ok())
+            }
+        };
+        number
+            .and_then(|number| u16::try_from(number).ok())
+            .ok_or_else(|| "the container has no port of that name".to_owned())
+    }
+
+    async fn http(&self, action: &HTTPGetAction) -> Result<(), String> {
+        let scheme = action.scheme.as_deref().unwrap_or("HTTP").to_lowercase();
+        let host = action.host.clone().filter(|host| !host.is_empty()).unwrap_or_else(|| self.ip.to_string());
+        let path = action.path.as_deref().unwrap_or("/").trim_start_matches('/');
+        let url = format!("{scheme}://{host}:{}/{path}", self.port(&action.port)?);
+        let mut request = http::Request::get(&url).header(http::header::USER_AGENT, "kube-probe/hangar");
+        for header in action.http_headers.iter().flatten() {
+            request = request.header(&header.name, &header.value);
+        }
+        let request = request.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(unverified()?)
+            .https_or_http()
+            .enable_http1()
+            .build();
+        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
+        let answer = client.request(request).await.map_err(|error| chain(&error))?;
+        match answer.status().as_u16() {
+            200..400 => Ok(()),
+            status => Err(format!("HTTP probe failed with statuscode: {status}")),
+        }
+    }
+
+    async fn exec(&self, action: &ExecAction) -> Result<(), String> {
+        let words: Vec<String> = action.command.iter().flatten().map(|word| self.mounts.rewrite(word)).collect();
+        let (program, args) = words.split_first().ok_or("the probe has no command")?;
+        let output = Command::new(program).args(args).envs(self.env).kill_on_drop(true).output().await;
+        let output = output.map_err(|error| format!("{program}: {error}"))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stdout).trim()))
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+fn unverified() -> Result<rustls::ClientConfig, String> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let schemes = provider.signature_verification_algorithms.supported_schemes();
+    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.map_err(|error| error.to_string())?;
+    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(schemes))).with_no_client_auth())
+}
+
+/// A probe asks whether somebody is there, not who: the kubelet does not check certificates either.
+#[derive(Debug)]
+struct Anyone(Vec<SignatureScheme>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_make_verdicts() {
+        let probe = Probe { success_threshold: Some(2), failure_threshold: Some(3), ..Probe::default() };
+        let mut tally = Tally::new(&probe);
+        let answers = [true, true, false, false, true, false, false, false, false, true, true];
+        let verdicts: Vec<Option<bool>> = answers.into_iter().map(|answer| tally.record(answer)).collect();
+        let (yes, no) = (Some(true), Some(false));
+        assert_eq!(verdicts, [None, yes, None, None, None, None, None, no, no, None, yes]);
+    }
+
+    #[tokio::test]
+    async fn a_port_may_have_a_name_and_somebody_must_listen() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = i32::from(listener.local_addr().unwrap().port());
+        let container: Container = serde_json::from_value(serde_json::json!({
+            "name": "c", "ports": [{"name": "api", "containerPort": port}],
+        }))
+        .unwrap();
+        let (env, mounts) = (BTreeMap::new(), Mounts::default());
+        let target = Target { container: &container, ip: Ipv4Addr::LOCALHOST, env: &env, mounts: &mounts };
+        let probe: Probe = serde_json::from_value(serde_json::json!({"tcpSocket": {"port": "api"}})).unwrap();
+        assert_eq!(target.ask(&probe).await, Ok(()));
+        drop(listener);
+        assert!(target.ask(&probe).await.is_err());
+        let exec: Probe =
+            serde_json::from_value(serde_json::json!({"exec": {"command": ["sh", "-c", "echo no; exit 4"]}})).unwrap();
+        assert!(target.ask(&exec).await.unwrap_err().contains("no"));
+    }
+}

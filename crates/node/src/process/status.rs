@@ -1,0 +1,223 @@
+//! A pod's status from the states of its containers, as a kubelet writes it. Pure: the same states give the same status.
+
+use std::net::Ipv4Addr;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, HostIP,
+    Pod, PodCondition, PodIP, PodStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::restart::restarts;
+
+/// Where a container stands.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Stand {
+    Waiting { reason: String, message: Option<String> },
+    Running { since: Timestamp },
+    Ended(ContainerStateTerminated),
+}
+
+/// All that is known about one container.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct ContainerRecord {
+    pub name: String,
+    pub image: String,
+    pub image_id: String,
+    pub init: bool,
+    /// An init container that goes on running beside the others.
+    pub sidecar: bool,
+    pub stand: Stand,
+    pub last: Option<ContainerStateTerminated>,
+    pub restarts: i32,
+    pub started: bool,
+    pub ready: bool,
+}
+
+impl ContainerRecord {
+    fn done(&self) -> bool {
+        matches!(&self.stand, Stand::Ended(end) if end.exit_code == 0) || (self.sidecar && self.started)
+    }
+
+    fn to_status(&self) -> ContainerStatus {
+        let mut state = ContainerState::default();
+        match &self.stand {
+            Stand::Waiting { reason, message } => {
+                state.waiting = Some(ContainerStateWaiting { reason: Some(reason.clone()), message: message.clone() });
+            }
+            Stand::Running { since } => state.running = Some(ContainerStateRunning { started_at: Some(Time(*since)) }),
+            Stand::Ended(end) => state.terminated = Some(end.clone()),
+        }
+        let last = self.last.clone().map(|end| ContainerState { terminated: Some(end), ..Default::default() });
+        let ready = self.ready || (self.init && !self.sidecar && self.done());
+        ContainerStatus {
+            name: self.name.clone(),
+            image: self.image.clone(),
+            image_id: self.image_id.clone(),
+            state: Some(state),
+            last_state: last,
+            ready,
+            restart_count: self.restarts,
+            started: Some(self.started),
+            ..ContainerStatus::default()
+        }
+    }
+}
+
+pub(super) fn pod_status(
+    pod: &Pod,
+    records: &[ContainerRecord],
+    ip: Option<Ipv4Addr>,
+    host: Ipv4Addr,
+    now: Timestamp,
+) -> PodStatus {
+    let (init, main): (Vec<&ContainerRecord>, Vec<&ContainerRecord>) = records.iter().partition(|record| record.init);
+    let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
+    let phase = phase(&init, &main, policy);
+    let over = phase == "Succeeded" || phase == "Failed";
+    let unready: Vec<&str> =
+        main.iter().chain(init.iter().filter(|r| r.sidecar)).filter(|r| !r.ready).map(|r| r.name.as_str()).collect();
+    let unfinished: Vec<&str> = init.iter().filter(|r| !r.done()).map(|r| r.name.as_str()).collect();
+    let old = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let ready = if over {
+        Err((if phase == "Succeeded" { "PodCompleted" } else { "PodFailed" }, None))
+    } else if unready.is_empty() {
+        Ok(())
+    } else {
+        Err(("ContainersNotReady", Some(format!("containers with unready status: [{}]", unready.join(" ")))))
+    };
+    let initialized = if unfinished.is_empty() {
+        Ok(())
+    } else {
+        Err((
+            "ContainersNotInitialized",
+            Some(format!("containers with incomplete status: [{}]", unfinished.join(" "))),
+        ))
+    };
+    let conditions = vec![
+        condition("Initialized", initialized, old, now),
+        condition("ContainersReady", ready.clone(), old, now),
+        condition("Ready", ready, old, now),
+    ];
+    let start = pod.status.as_ref().and_then(|status| status.start_time.clone());
+    let statuses = |records: Vec<&ContainerRecord>| -> Option<Vec<ContainerStatus>> {
+        (!records.is_empty()).then(|| records.into_iter().map(ContainerRecord::to_status).collect())
+    };
+    PodStatus {
+        phase: Some(phase.to_owned()),
+        conditions: Some(conditions),
+        host_ip: Some(host.to_string()),
+        host_ips: Some(vec![HostIP { ip: host.to_string() }]),
+        pod_ip: ip.map(|ip| ip.to_string()),
+        pod_ips: ip.map(|ip| vec![PodIP { ip: ip.to_string() }]),
+        start_time: Some(start.unwrap_or(Time(now))),
+        container_statuses: statuses(main),
+        init_container_statuses: statuses(init),
+        ..PodStatus::default()
+    }
+}
+
+fn phase(init: &[&ContainerRecord], main: &[&ContainerRecord], policy: &str) -> &'static str {
+    let failed_for_good = |record: &&ContainerRecord| matches!(&record.stand, Stand::Ended(end) if end.exit_code != 0 && policy == "Never");
+    if init.iter().any(failed_for_good) {
+        return "Failed";
+    }
+    let ends: Vec<i32> = main
+        .iter()
+        .filter_map(|record| match &record.stand {
+            Stand::Ended(end) if !restarts(policy, end.exit_code) => Some(end.exit_code),
+            _ => None,
+        })
+        .collect();
+    if !main.is_empty() && ends.len() == main.len() {
+        return if ends.iter().all(|&code| code == 0) { "Succeeded" } else { "Failed" };
+    }
+    let begun = |record: &&ContainerRecord| !matches!(record.stand, Stand::Waiting { .. }) || record.last.is_some();
+    if init.iter().all(|record| record.done()) && main.iter().all(begun) { "Running" } else { "Pending" }
+}
+
+/// The time of the last change stays as long as the answer stays.
+fn condition(
+    type_: &str,
+    holds: Result<(), (&str, Option<String>)>,
+    old: &[PodCondition],
+    now: Timestamp,
+) -> PodCondition {
+    let status = if holds.is_ok() { "True" } else { "False" };
+    let before = old.iter().find(|condition| condition.type_ == type_ && condition.status == status);
+    let since = before.and_then(|condition| condition.last_transition_time.clone()).unwrap_or(Time(now));
+    let (reason, message) = holds.err().map_or((None, None), |(reason, message)| (Some(reason.to_owned()), message));
+    PodCondition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        last_transition_time: Some(since),
+        reason,
+        message,
+        ..PodCondition::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(stand: Stand) -> ContainerRecord {
+        ContainerRecord {
+            name: "c".into(),
+            image: "i".into(),
+            image_id: "i@v1".into(),
+            init: false,
+            sidecar: false,
+            ready: matches!(stand, Stand::Running { .. }),
+            started: matches!(stand, Stand::Running { .. }),
+            stand,
+            last: None,
+            restarts: 0,
+        }
+    }
+
+    fn running() -> Stand {
+        Stand::Running { since: Timestamp::UNIX_EPOCH }
+    }
+
+    fn ended(exit_code: i32) -> Stand {
+        Stand::Ended(ContainerStateTerminated { exit_code, ..Default::default() })
+    }
+
+    fn waiting() -> Stand {
+        Stand::Waiting { reason: "ContainerCreating".into(), message: None }
+    }
+
+    #[test]
+    fn the_phase_follows_from_the_containers() {
+        let init = |stand| ContainerRecord { init: true, ..record(stand) };
+        let crashed = ContainerRecord { last: Some(Default::default()), ..record(waiting()) };
+        let rows = [
+            ("Always", vec![record(waiting())], "Pending"),
+            ("Always", vec![record(running()), record(waiting())], "Pending"),
+            ("Always", vec![record(running()), crashed], "Running"),
+            ("Always", vec![init(running()), record(waiting())], "Pending"),
+            ("Always", vec![init(ended(0)), record(running())], "Running"),
+            ("Never", vec![init(ended(1)), record(waiting())], "Failed"),
+            ("Never", vec![record(ended(0))], "Succeeded"),
+            ("Never", vec![record(ended(0)), record(ended(2))], "Failed"),
+            ("OnFailure", vec![record(ended(2))], "Running"),
+            ("Always", vec![record(ended(0))], "Running"),
+        ];
+        for (policy, records, expected) in rows {
+            let (init, main): (Vec<_>, Vec<_>) = records.iter().partition(|record| record.init);
+            assert_eq!(phase(&init, &main, policy), expected, "{policy} {records:?}");
+        }
+    }
+
+    #[test]
+    fn a_condition_keeps_its_time_until_it_changes() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let first = condition("Ready", Ok(()), &[], at(1));
+        let same = condition("Ready", Ok(()), std::slice::from_ref(&first), at(2));
+        assert_eq!(same, first);
+        let other = condition("Ready", Err(("ContainersNotReady", None)), &[first], at(3));
+        assert_eq!((other.status.as_str(), other.last_transition_time), ("False", Some(Time(at(3)))));
+    }
+}

@@ -1,0 +1,221 @@
+//! Volumes as directories: what the API holds becomes files, the rest is a directory that stays.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{
+    DownwardAPIVolumeFile, KeyToPath, Pod, ServiceAccount, ServiceAccountTokenProjection, Volume, VolumeProjection,
+};
+use kube::api::PostParams;
+use kube::{Api, ResourceExt as _};
+
+use super::Node;
+use super::environment::{Data, SourceError, config_map, field_of, keys, secret};
+use super::files::{Files, private_directory, write_all};
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum VolumeError {
+    #[error("volume {volume}: {source}")]
+    Source { volume: String, source: SourceError },
+    #[error("volume {volume}: PersistentVolumeClaim {claim} {state}")]
+    Claim { volume: String, claim: String, state: &'static str },
+    #[error("volume {volume}: {source}")]
+    File { volume: String, source: std::io::Error },
+    #[error("volume {volume}: no token for the service account: {source}")]
+    Token { volume: String, source: Box<kube::Error> },
+    #[error(
+        "volume {volume} is of a kind that pods which run as processes cannot have: use secret, configMap, projected, downwardAPI, emptyDir, hostPath or persistentVolumeClaim"
+    )]
+    Kind { volume: String },
+}
+
+/// Where each volume lies, and how soon a token in one of them has to be made anew.
+pub(super) struct Prepared {
+    pub directories: BTreeMap<String, PathBuf>,
+    pub again_in: Option<Duration>,
+}
+
+/// Prepares all volumes of a pod; called again, it brings their files up to date.
+pub(super) async fn prepare(node: &Node, pod: &Pod, directory: &Path, ip: Ipv4Addr) -> Result<Prepared, VolumeError> {
+    let mut prepared = Prepared { directories: BTreeMap::new(), again_in: None };
+    for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
+        let own = directory.join("volumes").join(&volume.name);
+        let real = one(node, pod, volume, own, ip, &mut prepared.again_in).await?;
+        prepared.directories.insert(volume.name.clone(), real);
+    }
+    Ok(prepared)
+}
+
+async fn one(
+    node: &Node,
+    pod: &Pod,
+    volume: &Volume,
+    own: PathBuf,
+    ip: Ipv4Addr,
+    again_in: &mut Option<Duration>,
+) -> Result<PathBuf, VolumeError> {
+    let namespace = pod.namespace().unwrap_or_default();
+    let source = |source| VolumeError::Source { volume: volume.name.clone(), source };
+    let file = |source| VolumeError::File { volume: volume.name.clone(), source };
+    let files = if let Some(from) = &volume.secret {
+        let name = from.secret_name.as_deref().unwrap_or_default();
+        let data = keys(secret(node, &namespace, name), from.optional).map_err(source)?;
+        picked(data, from.items.as_deref(), "Secret", name, from.default_mode).map_err(source)?
+    } else if let Some(from) = &volume.config_map {
+        let data = keys(config_map(node, &namespace, &from.name), from.optional).map_err(source)?;
+        picked(data, from.items.as_deref(), "ConfigMap", &from.name, from.default_mode).map_err(source)?
+    } else if let Some(from) = &volume.downward_api {
+        fields(node, pod, from.items.as_deref().unwrap_or_default(), ip).map_err(source)?
+    } else if let Some(from) = &volume.projected {
+        let mut files = Files::new();
+        for projection in from.sources.iter().flatten() {
+            files.extend(projected(node, pod, volume, projection, ip, from.default_mode, again_in).await?);
+        }
+        files
+    } else {
+        return directory(node, &namespace, volume, own);
+    };
+    write_all(&own, &files).map_err(file)?;
+    Ok(own)
+}
+
+/// Volumes that are a directory and nothing else.
+fn directory(node: &Node, namespace: &str, volume: &Volume, own: PathBuf) -> Result<PathBuf, VolumeError> {
+    let file = |source| VolumeError::File { volume: volume.name.clone(), source };
+    if volume.empty_dir.is_some() {
+        private_directory(&own).map_err(file)?;
+        return Ok(own);
+    }
+    if let Some(host) = &volume.host_path {
+        let path = PathBuf::from(&host.path);
+        if host.type_.as_deref() == Some("DirectoryOrCreate") {
+            std::fs::create_dir_all(&path).map_err(file)?;
+        }
+        return Ok(path);
+    }
+    let Some(claim) = &volume.persistent_volume_claim else {
+        return Err(VolumeError::Kind { volume: volume.name.clone() });
+    };
+    let failed = |state| VolumeError::Claim { volume: volume.name.clone(), claim: claim.claim_name.clone(), state };
+    let object = node.watched.claims.get(namespace, &claim.claim_name).ok_or_else(|| failed("not found"))?;
+    let bound = object.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound");
+    let name = object.spec.as_ref().and_then(|spec| spec.volume_name.clone()).filter(|_| bound);
+    let name = name.ok_or_else(|| failed("is not bound yet"))?;
+    let all = node.watched.volumes.all();
+    let persistent = all.iter().find(|persistent| persistent.name_any() == name);
+    let spec = persistent.and_then(|persistent| persistent.spec.as_ref()).ok_or_else(|| failed("has no volume"))?;
+    let path = spec.host_path.as_ref().map(|host| &host.path).or(spec.local.as_ref().map(|local| &local.path));
+    let path = PathBuf::from(path.ok_or_else(|| failed("is bound to a volume that is not a local directory"))?);
+    private_directory(&path).map_err(file)?;
+    Ok(path)
+}
+
+async fn projected(
+    node: &Node,
+    pod: &Pod,
+    volume: &Volume,
+    projection: &VolumeProjection,
+    ip: Ipv4Addr,
+    mode: Option<i32>,
+    again_in: &mut Option<Duration>,
+) -> Result<Files, VolumeError> {
+    let namespace = pod.namespace().unwrap_or_default();
+    let source = |source| VolumeError::Source { volume: volume.name.clone(), source };
+    if let Some(from) = &projection.secret {
+        let data = keys(secret(node, &namespace, &from.name), from.optional).map_err(source)?;
+        return picked(data, from.items.as_deref(), "Secret", &from.name, mode).map_err(source);
+    }
+    if let Some(from) = &projection.config_map {
+        let data = keys(config_map(node, &namespace, &from.name), from.optional).map_err(source)?;
+        return picked(data, from.items.as_deref(), "ConfigMap", &from.name, mode).map_err(source);
+    }
+    if let Some(from) = &projection.downward_api {
+        return fields(node, pod, from.items.as_deref().unwrap_or_default(), ip).map_err(source);
+    }
+    let Some(from) = &projection.service_account_token else {
+        return Err(VolumeError::Kind { volume: volume.name.clone() });
+    };
+    let (token, lasts) = token(node, pod, from)
+        .await
+        .map_err(|error| VolumeError::Token { volume: volume.name.clone(), source: Box::new(error) })?;
+    let renew = lasts.mul_f32(0.8);
+    *again_in = Some(again_in.map_or(renew, |known| known.min(renew)));
+    Ok(Files::from([(from.path.clone(), (token.into_bytes(), false))]))
+}
+
+async fn token(
+    node: &Node,
+    pod: &Pod,
+    from: &ServiceAccountTokenProjection,
+) -> Result<(String, Duration), kube::Error> {
+    let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
+    let seconds = from.expiration_seconds.unwrap_or(3600);
+    let bound = BoundObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Pod".into()),
+        name: Some(pod.name_any()),
+        uid: pod.uid(),
+    };
+    let spec = TokenRequestSpec {
+        audiences: from.audience.iter().cloned().collect(),
+        bound_object_ref: Some(bound),
+        expiration_seconds: Some(seconds),
+    };
+    let request = TokenRequest { spec, ..TokenRequest::default() };
+    let accounts: Api<ServiceAccount> = Api::namespaced(node.client.clone(), &pod.namespace().unwrap_or_default());
+    let name = account.unwrap_or_else(|| "default".to_owned());
+    let answer: TokenRequest = accounts.create_subresource("token", &name, &PostParams::default(), &request).await?;
+    let lasts = Duration::from_secs(u64::try_from(seconds).unwrap_or(3600));
+    Ok((answer.status.map(|status| status.token).unwrap_or_default(), lasts))
+}
+
+/// All keys, or those that are named.
+fn picked(
+    mut data: Data,
+    items: Option<&[KeyToPath]>,
+    kind: &'static str,
+    name: &str,
+    mode: Option<i32>,
+) -> Result<Files, SourceError> {
+    let executable = |mode: Option<i32>| mode.is_some_and(|mode| mode & 0o100 != 0);
+    let Some(items) = items.filter(|items| !items.is_empty()) else {
+        return Ok(data.into_iter().map(|(key, value)| (key, (value, executable(mode)))).collect());
+    };
+    let mut files = Files::new();
+    for item in items {
+        let missing = || SourceError::NoKey { kind, name: name.to_owned(), key: item.key.clone() };
+        let value = data.remove(&item.key).ok_or_else(missing)?;
+        files.insert(item.path.clone(), (value, executable(item.mode.or(mode))));
+    }
+    Ok(files)
+}
+
+fn fields(node: &Node, pod: &Pod, items: &[DownwardAPIVolumeFile], ip: Ipv4Addr) -> Result<Files, SourceError> {
+    let mut files = Files::new();
+    for item in items {
+        let unsupported = || SourceError::Unsupported { what: "the source", name: item.path.clone() };
+        let field = item.field_ref.as_ref().ok_or_else(unsupported)?;
+        files.insert(item.path.clone(), (field_of(pod, &field.field_path, ip, node)?.into_bytes(), false));
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn named_keys_become_named_paths() {
+        let data = || Data::from([("tls.crt".to_owned(), b"c".to_vec()), ("tls.key".to_owned(), b"k".to_vec())]);
+        let item = KeyToPath { key: "tls.crt".into(), path: "pki/ca.crt".into(), mode: None };
+        let all = picked(data(), None, "Secret", "s", None).unwrap();
+        assert_eq!(all.keys().collect::<Vec<_>>(), ["tls.crt", "tls.key"]);
+        let some = picked(data(), Some(&[item]), "Secret", "s", None).unwrap();
+        assert_eq!(some.keys().collect::<Vec<_>>(), ["pki/ca.crt"]);
+        let absent = KeyToPath { key: "no".into(), path: "x".into(), mode: None };
+        assert!(picked(data(), Some(&[absent]), "Secret", "s", None).is_err());
+    }
+}
