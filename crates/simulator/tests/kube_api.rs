@@ -153,7 +153,7 @@ async fn merge_patches_merge_and_heed_versions_and_uids() {
     assert_eq!(refusal(stale), (409, "Conflict".into()));
     let stranger =
         patch(json!({"metadata": {"uid": "0c0ffee0-0000-4000-8000-000000000000"}, "data": {"x": "4"}})).await;
-    assert_eq!(refusal(stranger).0, 409);
+    assert_eq!(refusal(stranger), (422, "Invalid".into()));
     let right =
         json!({"metadata": {"uid": made.metadata.uid, "resourceVersion": version(&patched)}, "data": {"x": "5"}});
     assert_eq!(patch(right).await.unwrap().data["data"]["x"], "5");
@@ -212,14 +212,18 @@ async fn apply_heeds_uids() {
     stranger.metadata.uid = Some(uid.into());
     assert_eq!(refusal(maps.patch("a", &apply("one"), &Patch::Apply(&stranger)).await), (409, "Conflict".into()));
     maps.create(&PostParams::default(), &config_map("a", json!({}))).await.unwrap();
-    assert_eq!(refusal(maps.patch("a", &apply("one"), &Patch::Apply(&stranger)).await), (409, "Conflict".into()));
+    assert_eq!(refusal(maps.patch("a", &apply("one"), &Patch::Apply(&stranger)).await), (422, "Invalid".into()));
     let mut status =
         object(json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": {"name": "c"}}));
     status.data = json!({"status": {"phase": "Failed"}});
     assert_eq!(refusal(place.clusters().patch_status("c", &apply("one"), &Patch::Apply(&status)).await).0, 404);
     place.clusters().create(&PostParams::default(), &cluster("c")).await.unwrap();
     status.metadata.uid = Some(uid.into());
-    assert_eq!(refusal(place.clusters().patch_status("c", &apply("one"), &Patch::Apply(&status)).await).0, 409);
+    let reported = place.clusters().patch_status("c", &apply("one"), &Patch::Apply(&status)).await.unwrap();
+    assert_eq!(
+        reported.data["status"]["phase"], "Failed",
+        "a wrong uid does not guard the status of a custom resource"
+    );
 }
 
 #[tokio::test]

@@ -262,7 +262,9 @@ impl Request<'_> {
         if !version.is_empty() && version != text(old, "resourceVersion") {
             return Err(Refusal::modified(&self.resource, name));
         }
-        if !uid.is_empty() && uid != text(old, "uid") {
+        // The status of a custom resource takes everything else from what stands there, the uid included: a wrong one does not show.
+        let heeded = !(self.is_status() && self.resource.facts.is_some());
+        if heeded && !uid.is_empty() && uid != text(old, "uid") {
             let why = format!("metadata.uid: Invalid value: \"{uid}\": field is immutable");
             return Err(Refusal::invalid(&self.resource, name, &why));
         }
