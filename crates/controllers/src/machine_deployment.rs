@@ -9,7 +9,7 @@ use hangar_planner::machine_deployment::{self as planner, Set, World};
 use hangar_planner::{Effect, Plan, Reason, Step};
 use jiff::Timestamp;
 
-use crate::{Context, owned, typed};
+use crate::{Context, owned, referenced, typed};
 
 pub struct MachineDeployments(pub Arc<Context>);
 
@@ -26,13 +26,14 @@ impl Controller for MachineDeployments {
             sets.push(Set { set: typed(&set)?, object: owned(&set) });
         }
         let cluster = cache.get(&ObjectKey::of::<kinds::Cluster>(&key.namespace, &deployment.spec.cluster_name));
-        Ok(Some(World {
-            deployment,
-            cluster: cluster.as_ref().map(owned),
-            sets,
-            object: owned(&object),
-            refusal: None,
-        }))
+        let references = ["/spec/template/spec/bootstrap/configRef", "/spec/template/spec/infrastructureRef"];
+        let templates = references
+            .iter()
+            .filter_map(|at| referenced(cache, &object, at))
+            .map(|template| owned(&template))
+            .collect();
+        let cluster = cluster.as_ref().map(owned);
+        Ok(Some(World { deployment, cluster, sets, templates, object: owned(&object), refusal: None }))
     }
 
     fn plan(&self, world: &World, now: Timestamp) -> Plan {
@@ -50,7 +51,8 @@ impl Controller for MachineDeployments {
                 world.sets.retain(|other| other.object.uid() != object.uid());
                 world.sets.push(Set { set, object });
             }
-            Effect::Applied(object) => world.object = object,
+            Effect::Applied(object) if object.uid() == world.object.uid() => world.object = object,
+            Effect::Applied(object) => crate::cluster::replace(world.templates.iter_mut(), &object),
             Effect::Deleted(key) => {
                 crate::cluster::mark_deleting(world.sets.iter_mut().map(|set| &mut set.object), &key)
             }

@@ -107,15 +107,17 @@ fn lookers(change: &Change, object: &Object, cache: &Cache) -> Vec<ObjectKey> {
             .into_iter()
             .filter(|key| key.name == object.name())
             .collect(),
-        "KubeadmConfigTemplate" | "OpenStackMachineTemplate" => cache
-            .all::<kinds::MachineSet>()
-            .iter()
-            .filter(|set| {
-                refers_to(set, "/spec/template/spec/bootstrap/configRef", object)
-                    || refers_to(set, "/spec/template/spec/infrastructureRef", object)
-            })
-            .map(|set| set.key())
-            .collect(),
+        "KubeadmConfigTemplate" | "OpenStackMachineTemplate" => {
+            [cache.all::<kinds::MachineSet>(), cache.all::<kinds::MachineDeployment>()]
+                .concat()
+                .iter()
+                .filter(|set| {
+                    refers_to(set, "/spec/template/spec/bootstrap/configRef", object)
+                        || refers_to(set, "/spec/template/spec/infrastructureRef", object)
+                })
+                .map(|set| set.key())
+                .collect()
+        }
         kinds::DataStore::KIND => cache
             .all::<kinds::KamajiControlPlane>()
             .iter()

@@ -7,10 +7,12 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hangar_pki::{Authority, CertifiedKey, Leaf, PkiError, SystemKeys, Usage};
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Secret, Service};
+use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
-use kube::Client;
+use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "kamaji-system";
@@ -25,6 +27,8 @@ pub enum DatastoreError {
     Api(#[from] kube::Error),
     #[error("the certificates of the shared etcd could not be made")]
     Pki(#[from] PkiError),
+    #[error("the shared etcd did not become ready")]
+    NotReady(#[source] Box<kube::runtime::wait::Error>),
     #[error("the Service {NAMESPACE}/{NAME} got no ClusterIP")]
     NoAddress,
 }
@@ -43,7 +47,23 @@ pub async fn install(client: &Client, version: &str, now: Timestamp) -> Result<(
     apply(client, "kamaji.clastix.io/v1alpha1", "DataStore", "", &data_store(&address)).await
 }
 
-async fn apply(client: &Client, api_version: &str, kind: &str, namespace: &str, body: &Value) -> Result<(), DatastoreError> {
+/// Waits until the shared etcd answers.
+pub async fn ready(client: &Client) -> Result<(), DatastoreError> {
+    let sets: Api<StatefulSet> = Api::namespaced(client.clone(), NAMESPACE);
+    let is_ready = |set: Option<&StatefulSet>| {
+        set.and_then(|set| set.status.as_ref()).and_then(|status| status.ready_replicas).unwrap_or(0) > 0
+    };
+    await_condition(sets, NAME, is_ready).await.map_err(|error| DatastoreError::NotReady(Box::new(error)))?;
+    Ok(())
+}
+
+async fn apply(
+    client: &Client,
+    api_version: &str,
+    kind: &str,
+    namespace: &str,
+    body: &Value,
+) -> Result<(), DatastoreError> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     let api: Api<DynamicObject> = if namespace.is_empty() {
@@ -113,9 +133,7 @@ fn stateful_set(address: &str, version: &str) -> Value {
         "--quota-backend-bytes=8589934592".into(),
         "--enable-grpc-gateway=false".into(),
     ];
-    let probe = |path: &str, period: u32, failures: u32| {
-        json!({ "httpGet": { "path": path, "port": 2381 }, "periodSeconds": period, "failureThreshold": failures })
-    };
+    let probe = |path: &str, period: u32, failures: u32| json!({ "httpGet": { "path": path, "port": 2381 }, "periodSeconds": period, "failureThreshold": failures });
     json!({
         "metadata": { "name": NAME, "labels": labels() },
         "spec": {
@@ -159,7 +177,8 @@ fn stateful_set(address: &str, version: &str) -> Value {
 }
 
 fn data_store(address: &str) -> Value {
-    let from = |key: &str| json!({ "secretReference": { "name": CERTIFICATES, "namespace": NAMESPACE, "keyPath": key } });
+    let from =
+        |key: &str| json!({ "secretReference": { "name": CERTIFICATES, "namespace": NAMESPACE, "keyPath": key } });
     json!({
         "metadata": { "name": "default" },
         "spec": {

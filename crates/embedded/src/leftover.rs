@@ -9,7 +9,7 @@ const GENTLE: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Ends what belongs to `home` and returns how many processes that were.
-pub(crate) async fn end_leftovers(home: &Path) -> usize {
+pub async fn end_leftovers(home: &Path) -> usize {
     let found = children_of(home);
     if found.is_empty() {
         return 0;

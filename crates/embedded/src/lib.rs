@@ -13,6 +13,7 @@ mod store;
 mod supervise;
 
 pub use home::{Home, HomeError, HomeLock};
+pub use leftover::end_leftovers;
 pub use net::{LoopbackNet, NetError};
 pub use plane::{Plane, PlaneError, PlaneOptions, PlaneProgress, PlaneStage, Quiet};
 pub use store::{

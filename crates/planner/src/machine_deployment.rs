@@ -22,6 +22,8 @@ pub struct World {
     pub cluster: Option<Object>,
     /// Sets that this deployment controls.
     pub sets: Vec<Set>,
+    /// The templates that its machines are made from, as far as they are there.
+    pub templates: Vec<Object>,
     pub refusal: Option<Reason>,
 }
 
@@ -86,7 +88,12 @@ fn cluster(world: &World, _now: Timestamp) -> Phase {
 fn owner(world: &World, _now: Timestamp) -> Phase {
     let owner = world.cluster.as_ref().map(|cluster| cluster.as_owner(false));
     let labels = [(CLUSTER_NAME_LABEL, world.deployment.spec.cluster_name.as_str())];
-    Phase::steps(intent::adopt(&world.object, Some(MACHINE_DEPLOYMENT_FINALIZER), owner.as_ref(), &labels))
+    let own = intent::adopt(&world.object, Some(MACHINE_DEPLOYMENT_FINALIZER), owner.as_ref(), &labels);
+    // Templates go with the cluster, as upstream has it.
+    let templates = world.templates.iter().filter(|template| !template.is_deleting());
+    Phase::steps(
+        own.into_iter().chain(templates.filter_map(|template| intent::adopt(template, None, owner.as_ref(), &[]))),
+    )
 }
 
 /// The current revision's set, with its wanted size, and all others with theirs.
@@ -230,9 +237,9 @@ fn status(world: &World, progress: &Progress, now: Timestamp) -> Option<Value> {
         Condition::new("Available", Status::False, "NotAvailable", if message.is_empty() { text } else { message })
     };
     let phase = match (world.object.is_deleting(), replicas.cmp(&desired(world))) {
-        (true, _) => "Deleting",
+        // This kind has no phase of its own for going.
+        (true, _) | (_, std::cmp::Ordering::Greater) => "ScalingDown",
         (_, std::cmp::Ordering::Less) => "ScalingUp",
-        (_, std::cmp::Ordering::Greater) => "ScalingDown",
         _ => "Running",
     };
     let scaling = |kind: &str, on: bool| Condition::new(kind, on.into(), if on { kind } else { "NotScaling" }, "");
@@ -287,6 +294,7 @@ mod tests {
             object,
             cluster: Some(cluster),
             sets: sets.into_iter().map(set).collect(),
+            templates: vec![],
             refusal: None,
         }
     }

@@ -9,6 +9,8 @@ use super::{Addresses, Component, ControlPlane};
 
 const PKI: &str = "/etc/kubernetes/pki";
 const CONF: &str = "/etc/kubernetes";
+/// An API server waits for its watches to end by themselves, which they do not; a new one is ready before an old one goes.
+const GRACE_SECONDS: u32 = 10;
 
 /// Where the API server is reached.
 pub fn service(plane: &ControlPlane) -> Object {
@@ -243,7 +245,7 @@ fn deployment(
     let labels = plane.labels(component);
     let mut deployment = Object::named("apps/v1", "Deployment", &plane.namespace, &plane.object(suffix));
     deployment.0["metadata"]["labels"] = labels.clone();
-    let mut pod = json!({ "containers": [container], "volumes": volumes, "automountServiceAccountToken": false, "enableServiceLinks": false });
+    let mut pod = json!({ "containers": [container], "volumes": volumes, "automountServiceAccountToken": false, "enableServiceLinks": false, "terminationGracePeriodSeconds": GRACE_SECONDS });
     for (field, value) in plane.placement.as_object().into_iter().flatten() {
         pod[field] = value.clone();
     }

@@ -23,7 +23,12 @@ pub fn status(world: &World, progress: &Progress, now: Timestamp) -> Option<Valu
     let initialized = done || world.object.get("/status/initialization/controlPlaneInitialized") == true;
     let ready = done && is_available(world.api_server.as_ref());
     let present = world.kind.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-    let mut status = json!({
+    // Workers are held back until the control plane says what it runs: what was asked for, in the form that they compare.
+    let version = KubeVersion::parse(&world.kind.spec.version)
+        .filter(|_| initialized)
+        .map_or(String::new(), |version| version.to_string());
+    Some(json!({
+        "version": version,
         "initialization": { "controlPlaneInitialized": initialized },
         "externalManagedControlPlane": true,
         "ready": ready,
@@ -33,12 +38,7 @@ pub fn status(world: &World, progress: &Progress, now: Timestamp) -> Option<Valu
         "upToDateReplicas": number("updatedReplicas"),
         "selector": selector_text(&world.api_server.as_ref().map(|deployment| deployment.get("/spec/selector/matchLabels").clone()).unwrap_or_default()),
         "conditions": settle(conditions(world, progress, ready, initialized), &present, now),
-    });
-    if let Some(version) = KubeVersion::parse(&world.kind.spec.version).filter(|_| initialized) {
-        // Workers are held back until the control plane says what it runs: what was asked for, in the form that they compare.
-        status["version"] = version.to_string().into();
-    }
-    Some(status)
+    }))
 }
 
 fn conditions(world: &World, progress: &Progress, ready: bool, initialized: bool) -> Vec<Condition> {

@@ -16,7 +16,7 @@ use crate::save::write_private;
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// As often as kubeadm asks.
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
 /// Boots every guest as a hollow node.
 pub struct HollowGuests {

@@ -1,0 +1,149 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Kubernetes clusters with hosted control planes, from one program
+#[derive(Parser)]
+#[command(name = "hangar", version, about, propagate_version = true)]
+pub struct Cli {
+    #[command(flatten)]
+    pub global: Global,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Args, Clone)]
+pub struct Global {
+    /// Directory with all state of this management plane
+    #[arg(long, global = true, env = "HANGAR_HOME", value_name = "DIR")]
+    pub home: Option<PathBuf>,
+    /// Directory with ready-made components (kube-apiserver, etcd, ...)
+    #[arg(long, global = true, value_name = "DIR")]
+    pub components: Option<PathBuf>,
+    /// A site with Kubernetes releases in the layout of the official one
+    #[arg(long, global = true, value_name = "URL")]
+    pub mirror: Option<String>,
+    /// Namespace
+    #[arg(long, short, global = true, default_value = "default", value_name = "NAME")]
+    pub namespace: String,
+    /// Form of the output
+    #[arg(long, short, global = true, default_value = "text")]
+    pub output: Output,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    Text,
+    Json,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Start the management plane, apply a manifest and wait until its clusters are ready
+    Up {
+        /// Manifest to apply; ${VARIABLES} are filled in
+        file: Option<PathBuf>,
+        /// Give up waiting for clusters after this many seconds
+        #[arg(long, default_value_t = 900, value_name = "SECONDS")]
+        timeout: u64,
+        /// Return as soon as the manifest is applied
+        #[arg(long)]
+        no_wait: bool,
+    },
+    /// Stop the management plane; `up` brings it back as it was
+    Down {
+        /// Remove everything that it kept as well
+        #[arg(long)]
+        purge: bool,
+    },
+    /// Show what runs
+    Status,
+    /// Apply a manifest; ${VARIABLES} are filled in
+    Apply {
+        #[arg(short, long, value_name = "FILE")]
+        filename: PathBuf,
+    },
+    /// Run kubectl against the management plane or one of its clusters
+    Kubectl {
+        /// The cluster to talk to; without it, the management plane
+        #[arg(long, value_name = "NAME")]
+        cluster: Option<String>,
+        /// What kubectl is asked
+        #[arg(last = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
+    },
+    /// Show a cluster as a tree, with what is not ready and why
+    Describe {
+        #[command(subcommand)]
+        what: Described,
+    },
+    /// Print something
+    Get {
+        #[command(subcommand)]
+        what: Got,
+    },
+    /// Print the CustomResourceDefinitions
+    Crds {
+        /// Only this kind or group
+        only: Option<String>,
+    },
+    /// Programs that the plane and hosted control planes are made of
+    Components {
+        #[command(subcommand)]
+        what: Components,
+    },
+    /// The simulated cloud
+    Simulator {
+        #[command(subcommand)]
+        what: Simulated,
+    },
+    /// The background process
+    #[command(hide = true)]
+    Daemon,
+}
+
+#[derive(Subcommand)]
+pub enum Described {
+    /// One cluster
+    Cluster { name: String },
+}
+
+#[derive(Subcommand)]
+pub enum Got {
+    /// The administrator's kubeconfig of a cluster
+    Kubeconfig { name: String },
+}
+
+#[derive(Subcommand)]
+pub enum Components {
+    /// What is in the store
+    List,
+    /// Get what the plane needs
+    Fetch {
+        /// Version of the Kubernetes components
+        #[arg(long, value_name = "VERSION")]
+        kubernetes: Option<String>,
+    },
+    /// Print where a component is
+    Path {
+        name: String,
+        #[arg(long, value_name = "VERSION")]
+        version: Option<String>,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum Simulated {
+    /// Everything that tenants have in the running simulated cloud
+    Inventory,
+    /// Run a simulated OpenStack on its own, in the foreground
+    Openstack {
+        #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+        listen: String,
+        /// Keep its state in this file
+        #[arg(long, value_name = "FILE")]
+        state: Option<PathBuf>,
+    },
+}

@@ -1,0 +1,59 @@
+//! `hangar kubectl`: the kubectl of the component store, against the plane or one of its clusters.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use hangar_embedded::KUBERNETES;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::Api;
+
+use crate::cli::Global;
+use crate::commands::{components, home, store};
+use crate::management;
+
+pub async fn run(global: &Global, cluster: Option<&str>, arguments: &[String]) -> Result<ExitCode> {
+    let home = home(global)?;
+    let client = management::of_home(&home).await?;
+    let config = match cluster {
+        None => home.kubeconfig(),
+        Some(name) => {
+            let directory = home.path().join("kubeconfigs");
+            std::fs::create_dir_all(&directory)?;
+            let path = directory.join(format!("{}-{name}", global.namespace));
+            write_private(&path, &kubeconfig(&client, &global.namespace, name).await?)?;
+            path
+        }
+    };
+    let store = store(global);
+    let version = KUBERNETES.parse()?;
+    if store.at_hand("kubectl", &version).is_none() {
+        components::fetch(&store, &components::of_plane()).await?;
+    }
+    let kubectl = store.at_hand("kubectl", &version).context("kubectl is not at hand")?;
+    // From here on this process is kubectl.
+    let error = std::process::Command::new(kubectl).args(arguments).env("KUBECONFIG", config).exec();
+    bail!("kubectl could not be started: {error}")
+}
+
+/// The administrator's kubeconfig of a cluster.
+pub async fn kubeconfig(client: &Client, namespace: &str, name: &str) -> Result<String> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let secret = secrets
+        .get_opt(&format!("{name}-kubeconfig"))
+        .await
+        .context("the management plane does not answer; start it with `hangar up`")?;
+    let value = secret.and_then(|secret| secret.data).and_then(|mut data| data.remove("value"));
+    let value = value.with_context(|| {
+        format!("cluster {namespace}/{name} has no kubeconfig yet; look at it with `hangar describe cluster {name}`")
+    })?;
+    String::from_utf8(value.0).context("the kubeconfig is not text")
+}
+
+fn write_private(path: &std::path::Path, text: &str) -> Result<()> {
+    use std::io::Write as _;
+    use std::os::unix::fs::OpenOptionsExt as _;
+    let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path)?;
+    Ok(file.write_all(text.as_bytes())?)
+}

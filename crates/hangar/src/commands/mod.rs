@@ -1,0 +1,91 @@
+//! One function for each command.
+
+mod components;
+mod describe;
+mod down;
+mod kubectl;
+mod simulator;
+mod status;
+mod up;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use hangar_embedded::{Home, Store, StoreOptions};
+
+use crate::cli::{Cli, Command, Described, Global, Got, Output};
+use crate::{daemon, management};
+
+pub async fn run(cli: Cli) -> Result<ExitCode> {
+    let global = cli.global;
+    match cli.command {
+        Command::Daemon => {
+            let home = home(&global)?;
+            log_to_stderr();
+            daemon::run(home, store(&global)).await?;
+        }
+        Command::Up { file, timeout, no_wait } => return up::run(&global, file.as_deref(), timeout, no_wait).await,
+        Command::Down { purge } => down::run(&home(&global)?, purge).await?,
+        Command::Status => status::run(&global, &home(&global)?).await?,
+        Command::Apply { filename } => {
+            let home = home(&global)?;
+            let objects = management::manifest(&filename, &up::variables(&home))?;
+            management::apply(&management::of_home(&home).await?, &objects, &global.namespace).await?;
+            objects.iter().for_each(|object| anstream::println!("{} applied", object.key()));
+        }
+        Command::Kubectl { cluster, arguments } => return kubectl::run(&global, cluster.as_deref(), &arguments).await,
+        Command::Describe { what: Described::Cluster { name } } => return describe::run(&global, &name).await,
+        Command::Get { what: Got::Kubeconfig { name } } => {
+            let client = management::of_home(&home(&global)?).await?;
+            anstream::print!("{}", kubectl::kubeconfig(&client, &global.namespace, &name).await?);
+        }
+        Command::Crds { only } => crds(only.as_deref(), global.output)?,
+        Command::Components { what } => components::run(&global, what).await?,
+        Command::Simulator { what } => simulator::run(&global, what).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn home(global: &Global) -> Result<Home> {
+    Ok(Home::open(global.home.clone().unwrap_or_else(Home::default_path))?)
+}
+
+pub fn store(global: &Global) -> Store {
+    Store::new(StoreOptions {
+        named: global.components.clone(),
+        mirror: global.mirror.clone(),
+        ..StoreOptions::default()
+    })
+}
+
+fn log_to_stderr() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("HANGAR_LOG")
+        .unwrap_or_else(|_| "info,kube_client=off,kube_runtime=off".into());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+}
+
+fn crds(only: Option<&str>, output: Output) -> Result<()> {
+    let fits = |definition: &serde_json::Value| {
+        let names = [
+            &definition["spec"]["names"]["kind"],
+            &definition["spec"]["group"],
+            &definition["spec"]["names"]["plural"],
+        ];
+        only.is_none_or(|only| {
+            names.iter().any(|name| name.as_str().is_some_and(|name| name.eq_ignore_ascii_case(only)))
+        })
+    };
+    let all: Vec<_> = hangar_api::crds::definitions(None).into_iter().filter(fits).collect();
+    if all.is_empty() {
+        anyhow::bail!("there is no kind or group {}; `hangar crds` prints all", only.unwrap_or_default());
+    }
+    if output == Output::Json {
+        anstream::println!("{:#}", serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": all }));
+        return Ok(());
+    }
+    for definition in all {
+        // JSON is YAML: a stream of documents that kubectl takes.
+        anstream::println!("---\n{definition:#}");
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! `hangar status`: what runs in this home.
+
+use anyhow::Result;
+use hangar_api::{Kind as _, Object, kinds};
+use hangar_embedded::Home;
+use hangar_engine::management::{api_of, stripped};
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use crate::cli::{Global, Output};
+use crate::daemon::{DaemonState, state_path};
+use crate::management;
+
+pub async fn run(global: &Global, home: &Home) -> Result<()> {
+    let state =
+        std::fs::read(state_path(home)).ok().and_then(|bytes| serde_json::from_slice::<DaemonState>(&bytes).ok());
+    let running = home.lock().is_err();
+    let mut report = json!({
+        "home": home.path(),
+        "running": running,
+        "stage": if running { state.as_ref().map_or("starting", |state| state.stage.as_str()) } else { "stopped" },
+        "error": state.as_ref().and_then(|state| state.error.clone()),
+        "pid": state.as_ref().filter(|_| running).map(|state| state.pid),
+        "cloud": state.as_ref().filter(|_| running).map(|state| state.cloud_url.clone()),
+        "kubeconfig": home.kubeconfig(),
+        "logs": home.logs(),
+    });
+    if running && state.is_some_and(|state| state.ready) {
+        report["clusters"] = clusters(home).await?;
+    }
+    if global.output == Output::Json {
+        anstream::println!("{report:#}");
+    } else {
+        print(&report);
+    }
+    Ok(())
+}
+
+async fn clusters(home: &Home) -> Result<Value> {
+    let client = management::of_home(home).await?;
+    let probe =
+        Object::named(&format!("{}/{}", kinds::Cluster::GROUP, kinds::Cluster::VERSION), kinds::Cluster::KIND, "", "x");
+    let list = api_of(&client, &probe).list(&ListParams::default()).await?;
+    let rows = list.items.into_iter().map(stripped).map(|cluster| {
+        let conditions = cluster.get("/status/conditions").as_array().cloned().unwrap_or_default();
+        let available = conditions.iter().find(|condition| condition["type"] == "Available").map(|condition| condition["status"].clone());
+        json!({
+            "namespace": cluster.namespace(), "name": cluster.name(), "phase": cluster.get("/status/phase"), "available": available,
+            "endpoint": format!("{}:{}", cluster.text("/spec/controlPlaneEndpoint/host"), cluster.get("/spec/controlPlaneEndpoint/port")),
+        })
+    });
+    Ok(rows.collect())
+}
+
+fn print(report: &Value) {
+    let text = |key: &str| report[key].as_str().unwrap_or("-").to_owned();
+    let rows = [
+        ("home", text("home")),
+        ("state", text("stage")),
+        ("pid", report["pid"].to_string()),
+        ("cloud", text("cloud")),
+        ("kubeconfig", text("kubeconfig")),
+        ("logs", text("logs")),
+    ];
+    for (name, value) in rows {
+        anstream::println!("{name:<12}{value}");
+    }
+    if let Some(error) = report["error"].as_str() {
+        anstream::println!("{:<12}{error}", "error");
+    }
+    let clusters = report["clusters"].as_array().cloned().unwrap_or_default();
+    if !clusters.is_empty() {
+        let cell = |cluster: &Value, key: &str| cluster[key].as_str().unwrap_or("-").to_owned();
+        let rows: Vec<Vec<String>> = clusters
+            .iter()
+            .map(|cluster| {
+                ["namespace", "name", "phase", "available", "endpoint"].iter().map(|key| cell(cluster, key)).collect()
+            })
+            .collect();
+        anstream::print!(
+            "\n{}",
+            hangar_views::table(&["NAMESPACE", "CLUSTER", "PHASE", "AVAILABLE", "ENDPOINT"], &rows)
+        );
+    } else if report["running"] == true {
+        anstream::println!("\nno clusters; apply a manifest with `hangar up FILE`");
+    }
+}

@@ -1,0 +1,175 @@
+//! The background process: plane, webhook, controllers, node and simulated cloud in one.
+//!
+//! Flows: lock -> plane -> webhook and definitions -> datastore, node, simulated cloud, engine -> ready. Holds: what it is doing stands in
+//! `daemon.json` in the home, so that `up` and `status` can show it; on SIGTERM everything ends in reverse order.
+
+mod cloud;
+mod definitions;
+mod progress;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use async_trait::async_trait;
+use hangar_controllers::clouds::Clouds;
+use hangar_controllers::datastores::EtcdDatastores;
+use hangar_controllers::{Context, Controllers, watched};
+use hangar_embedded::{Home, Plane, PlaneOptions, Store};
+use hangar_engine::cache::Cache;
+use hangar_engine::management::Management;
+use hangar_engine::pass::Passes;
+use hangar_engine::runtime::Engine;
+use hangar_engine::tenants::{Connector, Tenants};
+use hangar_engine::{system_clock, webhook};
+use hangar_node::process::{KubeletTls, NodeOptions};
+use hangar_pki::SystemKeys;
+use kube::Client;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use progress::{DaemonState, Reporter, state_path};
+
+const NODE_NAME: &str = "hangar";
+const WORKERS: usize = 8;
+
+/// Runs until a signal comes.
+pub async fn run(home: Home, store: Store) -> Result<()> {
+    // A session of its own: a closed terminal must not end it.
+    if let Err(error) = rustix::process::setsid() {
+        tracing::debug!(%error, "this process leads a session already");
+    }
+    let _lock = home.lock()?;
+    let reporter = Reporter::new(&home);
+    let outcome = serve(&home, &store, &reporter).await;
+    match &outcome {
+        Ok(()) => reporter.remove(),
+        Err(error) => reporter.failed(&format!("{error:#}")),
+    }
+    outcome
+}
+
+async fn serve(home: &Home, store: &Store, reporter: &Reporter) -> Result<()> {
+    let shutdown = CancellationToken::new();
+    stop_on_signal(shutdown.clone())?;
+    reporter.stage("starting the management plane");
+    let versions = PlaneOptions::default();
+    let plane = Plane::start(home, store, &versions, reporter).await?;
+    let client = plane.client().await?;
+    let mut tasks = JoinSet::new();
+
+    reporter.stage("installing the definitions");
+    let address = webhook_server(&mut tasks, &shutdown).await?;
+    definitions::install(&client, &address).await?;
+
+    reporter.stage("starting the cloud, the node and the controllers");
+    let simulated = cloud::start(home, &client, &mut tasks, &shutdown).await?;
+    let node = node_options(home, &plane);
+    tasks.spawn(named(
+        "node",
+        hangar_node::process::run(client.clone(), Arc::new(store.clone()), node, shutdown.clone()),
+    ));
+    hangar_embedded::datastore::install(&client, &versions.etcd.to_string(), jiff::Timestamp::now()).await?;
+    let controllers = engine(client.clone(), &mut tasks, &shutdown);
+    reporter.stage("waiting for the shared etcd");
+    tokio::select! {
+        ready = hangar_embedded::datastore::ready(&client) => ready?,
+        () = shutdown.cancelled() => {}
+    }
+    reporter.ready(&simulated.url);
+
+    loop {
+        tokio::select! {
+            () = shutdown.cancelled() => break,
+            // Numbers for benchmarks: cheap, local, and only when somebody asks for them by touching the file.
+            () = tokio::time::sleep(Duration::from_millis(500)) => reporter.counts(home, &controllers),
+        }
+    }
+    while tasks.join_next().await.is_some() {}
+    simulated.cloud.close().context("the simulated cloud could not be saved")?;
+    plane.stop().await;
+    Ok(())
+}
+
+/// A part that ends by itself says so; the others go on.
+async fn named<E: std::fmt::Display>(name: &'static str, part: impl Future<Output = Result<(), E>>) {
+    if let Err(error) = part.await {
+        tracing::error!(part = name, "{error:#}");
+    }
+}
+
+fn stop_on_signal(shutdown: CancellationToken) -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    tokio::spawn(async move {
+        tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
+        shutdown.cancel();
+    });
+    Ok(())
+}
+
+async fn webhook_server(
+    tasks: &mut JoinSet<()>,
+    shutdown: &CancellationToken,
+) -> Result<hangar_api::crds::WebhookAddress> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the webhook")?;
+    let identity = webhook::WebhookIdentity::create(&SystemKeys, "127.0.0.1", jiff::Timestamp::now())?;
+    let address = hangar_api::crds::WebhookAddress {
+        url: format!("https://{}", listener.local_addr()?),
+        ca_bundle: identity.ca_bundle(),
+    };
+    let shutdown = shutdown.clone();
+    tasks.spawn(async move { named("webhook", webhook::serve(listener, &identity, shutdown)).await });
+    Ok(address)
+}
+
+fn node_options(home: &Home, plane: &Plane) -> NodeOptions {
+    let (network, pki): (_, PathBuf) = (plane.network(), plane.pki().to_owned());
+    NodeOptions {
+        name: NODE_NAME.into(),
+        address: network.plane(),
+        pods_dir: home.pods(),
+        volumes_dir: home.volumes(),
+        pod_network: network.pods(),
+        load_balancer_network: network.load_balancers(),
+        api_server: plane.api_server(),
+        home: home.path().to_owned(),
+        kubelet: Some(KubeletTls {
+            certificate: pki.join("kubelet.crt"),
+            key: pki.join("kubelet.key"),
+            client_ca: pki.join("ca.crt"),
+        }),
+    }
+}
+
+fn engine(client: Client, tasks: &mut JoinSet<()>, shutdown: &CancellationToken) -> Arc<Controllers> {
+    let cache = Cache::default();
+    let (changed, changes) = mpsc::unbounded_channel();
+    let (wake, wakes) = mpsc::unbounded_channel();
+    let management = Management::new(client.clone(), cache.clone(), changed.clone());
+    let controllers = Arc::new(Controllers::new(Context {
+        passes: Passes { management, clock: system_clock(), hook: None },
+        tenants: Tenants::new(Arc::new(RealClusters), cache.clone(), wake),
+        clouds: Clouds::new(Arc::new(|config| {
+            hangar_openstack::http_transport(config.ca_pem()).map_err(|error| error.to_string())
+        })),
+        datastores: Arc::new(EtcdDatastores::default()),
+        keys: Arc::new(SystemKeys),
+    }));
+    let engine = Engine { client, cache, changes, changed, wakes, watched: watched(), workers: WORKERS };
+    tasks.spawn(engine.run(controllers.clone(), shutdown.clone()));
+    controllers
+}
+
+/// Connects to tenants over the network.
+struct RealClusters;
+
+#[async_trait]
+impl Connector for RealClusters {
+    async fn connect(&self, kubeconfig: &str) -> Result<Client, String> {
+        crate::management::client(kubeconfig).await.map_err(|error| format!("{error:#}"))
+    }
+}

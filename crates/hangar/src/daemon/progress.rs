@@ -1,0 +1,104 @@
+//! What the background process is doing, in a file that anybody may read.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use hangar_controllers::Controllers;
+use hangar_embedded::{Home, PlaneProgress, PlaneStage};
+use serde::{Deserialize, Serialize};
+
+/// The content of `daemon.json`.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct DaemonState {
+    pub pid: u32,
+    pub stage: String,
+    pub ready: bool,
+    pub error: Option<String>,
+    /// Where the simulated cloud answers.
+    pub cloud_url: String,
+}
+
+pub fn state_path(home: &Home) -> PathBuf {
+    home.path().join("daemon.json")
+}
+
+pub struct Reporter {
+    path: PathBuf,
+    state: Mutex<DaemonState>,
+}
+
+impl Reporter {
+    pub fn new(home: &Home) -> Self {
+        let state = DaemonState { pid: std::process::id(), stage: "starting".into(), ..DaemonState::default() };
+        let reporter = Self { path: state_path(home), state: Mutex::new(state) };
+        reporter.change(|_| {});
+        reporter
+    }
+
+    pub fn stage(&self, text: &str) {
+        tracing::info!("{text}");
+        self.change(|state| state.stage = text.to_owned());
+    }
+
+    pub fn ready(&self, cloud_url: &str) {
+        self.change(|state| {
+            state.stage = "running".into();
+            state.ready = true;
+            state.cloud_url = cloud_url.to_owned();
+        });
+    }
+
+    pub fn failed(&self, error: &str) {
+        tracing::error!("{error}");
+        self.change(|state| {
+            state.ready = false;
+            state.error = Some(error.to_owned());
+        });
+    }
+
+    pub fn remove(&self) {
+        drop(std::fs::remove_file(&self.path));
+    }
+
+    /// Request counts, written when a benchmark asks by creating the file empty.
+    pub fn counts(&self, home: &Home, controllers: &Controllers) {
+        let path = home.path().join("counts.json");
+        if std::fs::metadata(&path).is_ok_and(|file| file.len() == 0) {
+            let (by_verb, conflicts) = controllers.context().passes.management.counts().snapshot();
+            let clouds: Vec<_> = controllers
+                .context()
+                .clouds
+                .calls()
+                .into_iter()
+                .map(|counts| serde_json::json!({ "calls": counts.calls, "tokens": counts.tokens }))
+                .collect();
+            let counts = serde_json::json!({ "management": by_verb, "conflicts": conflicts, "clouds": clouds });
+            drop(std::fs::write(&path, counts.to_string()));
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut DaemonState)) {
+        let Ok(mut state) = self.state.lock() else { return };
+        change(&mut state);
+        let temporary = self.path.with_extension("new");
+        let text = serde_json::to_vec(&*state).unwrap_or_default();
+        if std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, &self.path)).is_err() {
+            tracing::warn!(path = %self.path.display(), "could not write the state of the background process");
+        }
+    }
+}
+
+impl PlaneProgress for Reporter {
+    fn stage(&self, stage: PlaneStage) {
+        match stage {
+            PlaneStage::Starting(name) => self.stage(&format!("starting {name}")),
+            PlaneStage::EndedLeftovers(count) if count > 0 => {
+                self.stage(&format!("ended {count} processes of an earlier run"))
+            }
+            PlaneStage::Component(component, stage) => {
+                self.change(|state| state.stage = format!("{component}: {stage:?}"))
+            }
+            _ => {}
+        }
+    }
+}

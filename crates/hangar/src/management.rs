@@ -1,0 +1,184 @@
+//! Talking to the management plane as a user does: clients, manifests, snapshots for the views.
+
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use hangar_api::{Kind as _, Object, kinds, yaml};
+use hangar_engine::management::{api_of, stripped};
+use hangar_views::Snapshot;
+use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, ValidationDirective};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::GroupVersionKind;
+use kube::{Client, Config};
+
+/// A client from the text of a kubeconfig; the caller retries, not the client.
+pub async fn client(kubeconfig: &str) -> Result<Client> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).context("this is not a kubeconfig")?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    config.connect_timeout = Some(std::time::Duration::from_secs(5));
+    Ok(Client::try_from(config)?)
+}
+
+/// A client for the plane of this home.
+pub async fn of_home(home: &hangar_embedded::Home) -> Result<Client> {
+    let path = home.kubeconfig();
+    let text = std::fs::read_to_string(&path).with_context(|| {
+        format!("there is no management plane in {}; start one with `hangar up`", home.path().display())
+    })?;
+    client(&text).await
+}
+
+/// The objects of a manifest file, variables filled in.
+pub fn manifest(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Object>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the manifest {}", path.display()))?;
+    let text = filled_in(&text, variable).with_context(|| format!("in {}", path.display()))?;
+    let documents = yaml::documents(&text).with_context(|| format!("in {}", path.display()))?;
+    let mut objects = vec![];
+    for (index, document) in documents.into_iter().enumerate() {
+        let object = Object(document);
+        if object.kind().is_empty() || object.api_version().is_empty() || object.name().is_empty() {
+            bail!("document {} of {} has no apiVersion, kind or metadata.name", index + 1, path.display());
+        }
+        objects.push(object);
+    }
+    if objects.is_empty() {
+        bail!("{} holds no objects", path.display());
+    }
+    Ok(objects)
+}
+
+/// `${NAME}`, `${NAME:=default}` and `${NAME:-default}`; comments are left alone; all missing names are listed at once.
+fn filled_in(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String> {
+    let mut missing = std::collections::BTreeSet::new();
+    let mut out = String::new();
+    for line in text.split_inclusive('\n') {
+        if line.trim_start().starts_with('#') {
+            out.push_str(line);
+            continue;
+        }
+        let mut rest = line;
+        while let Some(start) = rest.find("${") {
+            let Some(length) = rest[start..].find('}') else { break };
+            let inner = &rest[start + 2..start + length];
+            let (name, default) = match inner.split_once(":=").or_else(|| inner.split_once(":-")) {
+                Some((name, default)) => (name.trim(), Some(default)),
+                None => (inner.trim(), None),
+            };
+            out.push_str(&rest[..start]);
+            match variable(name).or_else(|| default.map(str::to_owned)) {
+                Some(value) => out.push_str(&value),
+                None => drop(missing.insert(name.to_owned())),
+            }
+            rest = &rest[start + length + 1..];
+        }
+        out.push_str(rest);
+    }
+    if missing.is_empty() {
+        return Ok(out);
+    }
+    let names: Vec<String> = missing.into_iter().collect();
+    bail!("these variables have no value: {}; set them in the environment", names.join(", "))
+}
+
+/// Applies objects as a user would, refusing what no schema knows.
+pub async fn apply(client: &Client, objects: &[Object], namespace: &str) -> Result<()> {
+    for object in objects {
+        let mut object = object.clone();
+        if object.namespace().is_empty()
+            && !["Namespace", "DataStore", "CustomResourceDefinition"].contains(&object.kind())
+        {
+            object.0["metadata"]["namespace"] = namespace.into();
+        }
+        let params = PatchParams {
+            field_validation: Some(ValidationDirective::Strict),
+            ..PatchParams::apply("hangar-user").force()
+        };
+        let answer = api_of(client, &object).patch(object.name(), &params, &Patch::Apply(&object.0)).await;
+        match answer {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) => bail!("{} was refused: {}", object.key(), status.message),
+            Err(error) => return Err(error).with_context(|| format!("{} could not be applied", object.key())),
+        }
+    }
+    Ok(())
+}
+
+/// Everything that the tree of a cluster shows; nothing if there is no such cluster.
+pub async fn snapshot(client: &Client, namespace: &str, name: &str) -> Result<Option<Snapshot>> {
+    let Some(cluster) = list(client, kinds::Cluster::GROUP, kinds::Cluster::VERSION, kinds::Cluster::KIND, namespace)
+        .await?
+        .into_iter()
+        .find(|cluster| cluster.name() == name)
+    else {
+        return Ok(None);
+    };
+    let infrastructure = referenced(client, &cluster, "/spec/infrastructureRef").await?;
+    let control_plane = referenced(client, &cluster, "/spec/controlPlaneRef").await?;
+    let of_cluster = |objects: Vec<Object>| -> Vec<Object> {
+        objects
+            .into_iter()
+            .filter(|object| {
+                object.label("cluster.x-k8s.io/cluster-name") == Some(name) || object.text("/spec/clusterName") == name
+            })
+            .collect()
+    };
+    let core = kinds::Cluster::GROUP;
+    Ok(Some(Snapshot {
+        infrastructure,
+        control_plane,
+        deployments: of_cluster(list(client, core, "v1beta2", kinds::MachineDeployment::KIND, namespace).await?),
+        sets: of_cluster(list(client, core, "v1beta2", kinds::MachineSet::KIND, namespace).await?),
+        machines: of_cluster(list(client, core, "v1beta2", kinds::Machine::KIND, namespace).await?),
+        infrastructure_machines: of_cluster(
+            list(client, kinds::OpenStackMachine::GROUP, "v1beta1", kinds::OpenStackMachine::KIND, namespace).await?,
+        ),
+        bootstrap_configs: of_cluster(
+            list(client, kinds::KubeadmConfig::GROUP, "v1beta2", kinds::KubeadmConfig::KIND, namespace).await?,
+        ),
+        cluster,
+    }))
+}
+
+async fn list(client: &Client, group: &str, version: &str, kind: &str, namespace: &str) -> Result<Vec<Object>> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    Ok(api
+        .list(&ListParams::default())
+        .await?
+        .items
+        .into_iter()
+        .map(|mut object| {
+            object.types.get_or_insert(kube::core::TypeMeta {
+                api_version: format!("{group}/{version}"),
+                kind: kind.to_owned(),
+            });
+            stripped(object)
+        })
+        .collect())
+}
+
+async fn referenced(client: &Client, cluster: &Object, pointer: &str) -> Result<Option<Object>> {
+    let reference = cluster.get(pointer);
+    let (Some(group), Some(kind), Some(name)) =
+        (reference["apiGroup"].as_str(), reference["kind"].as_str(), reference["name"].as_str())
+    else {
+        return Ok(None);
+    };
+    let Some(facts) = hangar_api::registry::kind(group, kind) else { return Ok(None) };
+    let object = Object::named(&facts.hub_api_version(), kind, cluster.namespace(), name);
+    Ok(api_of(client, &object).get_opt(name).await?.map(stripped))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_filled_in_and_all_missing_ones_are_named() {
+        let known = |name: &str| (name == "A").then(|| "1".to_owned());
+        assert_eq!(filled_in("x: ${A} ${B:=2} ${ A }\n# ${C}\n", &known).unwrap(), "x: 1 2 1\n# ${C}\n");
+        let error = filled_in("${D} ${C}", &known).unwrap_err().to_string();
+        assert!(error.contains("C, D"), "{error}");
+    }
+}
