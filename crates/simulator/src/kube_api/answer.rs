@@ -28,6 +28,21 @@ struct Asked {
     body: Value,
 }
 
+impl Asked {
+    fn call(&self) -> ApiCall {
+        let target = self.target.clone();
+        ApiCall {
+            verb: self.verb,
+            group: target.group,
+            resource: target.plural,
+            subresource: target.subresource.unwrap_or_default(),
+            namespace: target.namespace,
+            name: target.name.unwrap_or_default(),
+            ..ApiCall::default()
+        }
+    }
+}
+
 impl KubeApi {
     pub(super) async fn answer(&self, request: Request<Body>) -> Response<AnswerBody> {
         let (parts, body) = request.into_parts();
@@ -37,14 +52,21 @@ impl KubeApi {
             Duration::ZERO => tokio::task::yield_now().await,
             latency => tokio::time::sleep(latency).await,
         }
-        if let Some(text) = plain(parts.uri.path()) {
-            return whole(200, text);
+        if let Some(text) = self.plain(parts.uri.path()) {
+            let call = ApiCall { verb: "get", resource: parts.uri.path().to_owned(), ..ApiCall::default() };
+            let (call, fault) = self.open(call);
+            let response = match fault {
+                Fault::Before(code) => refused(&Refusal::plain(code, "the simulation refused the request")),
+                _ => whole(200, text),
+            };
+            self.journal().calls.push(ApiCall { status: response.status().as_u16(), ..call });
+            return response;
         }
         let asked = match asked(&parts.method, &parts.uri, &parts.headers, &body) {
             Ok(asked) => asked,
             Err(refusal) => return whole(refusal.code, refusal.body().to_string()),
         };
-        let (call, fault) = self.open(&asked);
+        let (call, fault) = self.open(asked.call());
         let response = match fault {
             Fault::Before(code) => refused(&Refusal::plain(code, "the simulation refused the request")),
             Fault::After => {
@@ -64,22 +86,13 @@ impl KubeApi {
         response
     }
 
-    fn open(&self, asked: &Asked) -> (ApiCall, Fault) {
-        let (call, hook) = {
+    /// Counts a request, and asks the hook what shall become of it.
+    fn open(&self, mut call: ApiCall) -> (ApiCall, Fault) {
+        let hook = {
             let mut journal = self.journal();
-            let target = &asked.target;
-            let call = ApiCall {
-                verb: asked.verb,
-                group: target.group.clone(),
-                resource: target.plural.clone(),
-                subresource: target.subresource.clone().unwrap_or_default(),
-                namespace: target.namespace.clone(),
-                name: target.name.clone().unwrap_or_default(),
-                status: 0,
-                number: journal.count,
-            };
+            call.number = journal.count;
             journal.count += 1;
-            (call, journal.hook.clone())
+            journal.hook.clone()
         };
         let fault = hook.map_or(Fault::None, |hook| hook(&call));
         (call, fault)
@@ -134,6 +147,24 @@ impl KubeApi {
             ("deletecollection", _) => request.delete_all(),
             (_, Some(kind)) => request.patch(body, kind),
             (_, None) => Err(Refusal::plain(405, "the server does not allow this method on the requested resource")),
+        }
+    }
+
+    /// What is asked before anything else.
+    fn plain(&self, path: &str) -> Option<String> {
+        match path {
+            "/healthz" | "/livez" | "/readyz" => Some("ok".to_owned()),
+            "/version" => {
+                let version = &self.0.options.version;
+                let mut numbers = version.trim_start_matches('v').split('.');
+                let body = json!({
+                    "major": numbers.next(), "minor": numbers.next(), "gitVersion": version, "gitCommit": "",
+                    "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "",
+                    "platform": "",
+                });
+                Some(body.to_string())
+            }
+            _ => None,
         }
     }
 
@@ -217,21 +248,6 @@ fn unserved() -> Refusal {
 
 fn bad_version(text: &str) -> Refusal {
     Refusal::plain(400, &format!("resourceVersion: Invalid value: \"{text}\": it must be a number"))
-}
-
-/// What is asked before anything else.
-fn plain(path: &str) -> Option<String> {
-    match path {
-        "/healthz" | "/livez" | "/readyz" => Some("ok".to_owned()),
-        "/version" => Some(
-            json!({
-                "major": "1", "minor": "34", "gitVersion": "v1.34.4", "gitCommit": "", "gitTreeState": "clean",
-                "buildDate": "1970-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "",
-            })
-            .to_string(),
-        ),
-        _ => None,
-    }
 }
 
 /// The metadata of an object or of each item of a list.

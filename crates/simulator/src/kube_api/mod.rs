@@ -40,21 +40,29 @@ pub struct KubeApiOptions {
     pub latency: Duration,
     /// How long an event takes to reach its watches: caches are this much behind.
     pub watch_delay: Duration,
+    /// What `/version` says.
+    pub version: String,
 }
 
 impl Default for KubeApiOptions {
     fn default() -> Self {
-        Self { clock: Arc::new(Timestamp::now), seed: 0, latency: Duration::ZERO, watch_delay: Duration::ZERO }
+        Self {
+            clock: Arc::new(Timestamp::now),
+            seed: 0,
+            latency: Duration::ZERO,
+            watch_delay: Duration::ZERO,
+            version: "v1.34.4".to_owned(),
+        }
     }
 }
 
 /// One request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ApiCall {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `apply`, `delete`, `deletecollection`.
     pub verb: &'static str,
     pub group: String,
-    /// The plural.
+    /// The plural; of a path that is no object's, such as `/version`, the path.
     pub resource: String,
     /// Empty for the object itself.
     pub subresource: String,
