@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use futures::StreamExt as _;
 use hangar_api::ObjectKey;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject};
+use kube::api::{Api, ApiResource, DynamicObject, TypeMeta};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use tokio::sync::{mpsc, watch};
@@ -101,7 +101,7 @@ async fn observe(
                 listed.clear();
             }
             Ok(watcher::Event::InitApply(object)) => {
-                let object = stripped(object);
+                let object = stripped(named(object, &resource));
                 listed.insert(object.key());
                 cache.put(object).into_iter().for_each(|change| drop(changed.send(change)));
             }
@@ -123,6 +123,13 @@ async fn observe(
             }
         }
     }
+}
+
+/// Items of a list of built-in kinds do not say what they are; without it they would not be found in the cache.
+fn named(mut object: DynamicObject, resource: &ApiResource) -> DynamicObject {
+    let types = || TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() };
+    object.types.get_or_insert_with(types);
+    object
 }
 
 async fn route(

@@ -1,4 +1,5 @@
-//! OpenStack in memory over real HTTP: Keystone, Nova, Neutron and Glance as far as clusters need them.
+//! OpenStack in memory over real HTTP: Keystone, Nova, Neutron and Glance as far as clusters need them; and beside it a
+//! Kubernetes API in memory ([`kube_api`]) for the simulation of controllers.
 //!
 //! Flows: request -> [`front`] (fault rules, token, journal) -> one of the services -> state -> answer; servers change
 //! state later by [`lifecycle`] and then boot a guest. Holds: one lock around all state, never held across an await; time
@@ -13,6 +14,7 @@ pub mod guests;
 mod identity;
 mod image;
 mod inventory;
+pub mod kube_api;
 mod lifecycle;
 mod listing;
 mod network;
@@ -27,4 +29,5 @@ mod state;
 pub use faults::{Call, CallInfo, Fault, FaultAction, FaultRule};
 pub use guests::{Console, Guest, GuestDriver};
 pub use inventory::{Inventory, Item};
+pub use kube_api::{KubeApi, KubeApiOptions};
 pub use simulator::{Options, Simulator, SimulatorError};

@@ -1,0 +1,86 @@
+//! Faults from a seed: requests and answers that get lost on the way to the management cluster, the cloud and the tenants, and watches
+//! that break. The same seed is the same run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hangar_simulator::Call;
+use hangar_simulator::kube_api::{ApiCall, Fault};
+
+use crate::grow_and_go;
+use crate::simulation::Simulation;
+use crate::surroundings::mix;
+
+/// How many seeds a normal run tries; `HANGAR_SEEDS` for more.
+const SEEDS: u64 = 30;
+
+/// A die that is thrown by counting: the same calls in the same order see the same faults.
+struct Die(AtomicU64);
+
+impl Die {
+    fn new(seed: u64) -> Arc<Self> {
+        Arc::new(Self(AtomicU64::new(mix(seed))))
+    }
+
+    /// 0 to 999.
+    fn throw(&self) -> u64 {
+        mix(self.0.fetch_add(1, Ordering::Relaxed)) % 1000
+    }
+}
+
+fn api_fault(number: u64) -> Fault {
+    match number {
+        0..30 => Fault::Before(500),
+        30..60 => Fault::After,
+        60..63 => Fault::DropWatches,
+        63..65 => Fault::Expire,
+        65..75 => Fault::Before(429),
+        _ => Fault::None,
+    }
+}
+
+fn cloud_fault(number: u64) -> hangar_simulator::Fault {
+    match number {
+        0..40 => hangar_simulator::Fault::Before,
+        40..80 => hangar_simulator::Fault::After,
+        _ => hangar_simulator::Fault::None,
+    }
+}
+
+/// A lifecycle with faults all along; what the cloud was asked.
+async fn troubled(seed: u64) -> Vec<Call> {
+    let mut simulation = Simulation::new(seed);
+    simulation.apply_example().await;
+    let die = Die::new(seed);
+    let (api, cloud, tenants) = (die.clone(), die.clone(), die);
+    simulation.management.set_fault_hook(Arc::new(move |_| api_fault(api.throw())));
+    simulation.cloud.set_fault_hook(Arc::new(move |_| cloud_fault(cloud.throw())));
+    simulation.tenants.set_faults(Some(Arc::new(move |_: &ApiCall| api_fault(tenants.throw()))));
+    simulation.start(None);
+    grow_and_go(&simulation).await;
+    simulation.stop().await;
+    simulation.cloud.journal()
+}
+
+fn run(seed: u64) -> Vec<Call> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(troubled(seed))
+}
+
+#[test]
+fn random_faults_do_no_harm() {
+    let seeds = std::env::var("HANGAR_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS);
+    for seed in 0..seeds {
+        println!("seed {seed}");
+        run(seed);
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    let (first, second) = (run(7), run(7));
+    for (one, other) in first.iter().zip(&second) {
+        assert_eq!(one, other);
+    }
+    assert_eq!(first.len(), second.len());
+}
