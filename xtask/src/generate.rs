@@ -196,8 +196,7 @@ impl Types {
             Some("integer") => "i64".to_owned(),
             Some("number") => "f64".to_owned(),
             Some("array") => {
-                let singular = property.strip_suffix('s').unwrap_or(property);
-                format!("Vec<{}>", self.type_of(parent, singular, &schema["items"])?)
+                format!("Vec<{}>", self.type_of(parent, &singular(property), &schema["items"])?)
             }
             Some("object") => self.object(name, schema)?,
             _ => "serde_json::Value".to_owned(),
@@ -225,14 +224,27 @@ impl Types {
     }
 }
 
-/// `apiServerFixedIP` -> `api_server_fixed_ip`: runs of capitals are one word.
+/// The name of one item of a list.
+fn singular(plural: &str) -> String {
+    if let Some(stem) = plural.strip_suffix("ies") {
+        return format!("{stem}y");
+    }
+    let stem = plural.strip_suffix("es").filter(|stem| ["ch", "sh", "ss", "x"].iter().any(|end| stem.ends_with(end)));
+    stem.or_else(|| plural.strip_suffix('s').filter(|stem| !stem.ends_with('s'))).unwrap_or(plural).to_owned()
+}
+
+/// `apiServerFixedIP` -> `api_server_fixed_ip`: runs of capitals are one word, with the `s` of their plural, and so are units.
 fn snake(name: &str) -> String {
+    let name = name.replace("GiB", "Gib").replace("MiB", "Mib");
     let letters: Vec<char> = name.chars().map(|c| if c.is_alphanumeric() { c } else { '_' }).collect();
     let mut out = String::new();
     for (index, &letter) in letters.iter().enumerate() {
         let after_lower = index > 0 && (letters[index - 1].is_lowercase() || letters[index - 1].is_ascii_digit());
-        let ends_run =
-            index > 0 && letters[index - 1].is_uppercase() && letters.get(index + 1).is_some_and(|n| n.is_lowercase());
+        let plural = letters.get(index + 1) == Some(&'s') && letters.get(index + 2).is_none_or(|n| n.is_uppercase());
+        let ends_run = index > 0
+            && letters[index - 1].is_uppercase()
+            && !plural
+            && letters.get(index + 1).is_some_and(|n| n.is_lowercase());
         if letter.is_uppercase() && (after_lower || ends_run) {
             out.push('_');
         }
@@ -284,4 +296,42 @@ fn formatted(text: &str) -> Result<String> {
         bail!("rustfmt refused the generated code");
     }
     Ok(String::from_utf8(output.stdout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_fields_are_words() {
+        let table = [
+            ("apiServerFixedIP", "api_server_fixed_ip"),
+            ("fixedIPs", "fixed_ips"),
+            ("dnsServiceIPs", "dns_service_ips"),
+            ("certSANs", "cert_sans"),
+            ("sizeGiB", "size_gib"),
+            ("APIServerPort", "api_server_port"),
+            ("providerID", "provider_id"),
+            ("OpenStackMachine", "open_stack_machine"),
+        ];
+        for (name, expected) in table {
+            assert_eq!(snake(name), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_item_of_a_list_is_one_thing() {
+        let table = [
+            ("patches", "patch"),
+            ("additionalProperties", "additionalProperty"),
+            ("addresses", "address"),
+            ("skipPhases", "skipPhase"),
+            ("fixedIPs", "fixedIP"),
+            ("ports", "port"),
+            ("ingress", "ingress"),
+        ];
+        for (plural, expected) in table {
+            assert_eq!(singular(plural), expected, "{plural}");
+        }
+    }
 }

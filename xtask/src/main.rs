@@ -1,14 +1,24 @@
 //! Every command a contributor needs.
+//!
+//! Holds: what CI runs is what people run, and cargo alone suffices to run it on a new machine.
 
+mod bench;
+mod docs;
 mod generate;
+mod layers;
+mod lint;
+mod run;
+mod sources;
+mod test;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about = "Every command a contributor needs")]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about = "Every command a contributor needs")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -22,11 +32,41 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Formatting, clippy, layering, purity of the core, generated code, lengths of files, links
+    Lint,
+    /// What CI runs: lint, components, all tests
+    Test(test::Options),
+    /// Get the components that the tests run (etcd, kube-apiserver, ...) into the local store
+    Fetch,
+    /// Build the release binary and measure it
+    Bench {
+        /// Print one JSON object instead of text
+        #[arg(long)]
+        json: bool,
+    },
+    /// Check the links of all documents, and build the book if mdbook is installed
+    Docs,
 }
 
-fn main() -> Result<()> {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..");
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    match obey(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        // By hand, since the default would add a backtrace where RUST_BACKTRACE is set, and nobody needs one of a lint.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn obey(command: Command) -> Result<()> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
+    match command {
         Command::Generate { check } => generate::run(&root, check),
+        Command::Lint => lint::run(&root),
+        Command::Test(options) => test::run(&root, &options),
+        Command::Fetch => test::fetch(&root),
+        Command::Bench { json } => bench::run(&root, json),
+        Command::Docs => docs::run(&root),
     }
 }

@@ -22,7 +22,7 @@ const CONTROLLED: [&str; 9] = [
 pub fn wakes(change: &Change, cache: &Cache) -> Vec<ObjectKey> {
     let Some(object) = change.new.as_deref().or(change.old.as_deref()) else { return vec![] };
     let mut keys = vec![];
-    if CONTROLLED.contains(&change.key.kind.as_str()) && change.new.is_some() {
+    if CONTROLLED.contains(&change.key.kind.as_str()) && change.new.is_some() && concerns_itself(change) {
         keys.push(change.key.clone());
     }
     for owner in object.owners().iter().filter(|owner| CONTROLLED.contains(&owner.kind.as_str())) {
@@ -30,6 +30,20 @@ pub fn wakes(change: &Change, cache: &Cache) -> Vec<ObjectKey> {
     }
     keys.extend(lookers(change, object, cache));
     keys
+}
+
+/// A status is written by the object's own controller, which need not look at it again: else a message that is never twice the same would
+/// keep it busy for ever.
+fn concerns_itself(change: &Change) -> bool {
+    let (Some(old), Some(new)) = (change.old.as_deref(), change.new.as_deref()) else { return true };
+    let without_status = |object: &Object| {
+        let mut value = object.without_server_fields();
+        if let Some(fields) = value.as_object_mut() {
+            fields.remove("status");
+        }
+        value
+    };
+    without_status(old) != without_status(new)
 }
 
 /// Those who read an object without owning it.

@@ -4,6 +4,7 @@
 //! steps and is planned for (so that it shows in the status); status is written once, at the end, and only if it changed.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use hangar_api::{Object, ObjectKey};
@@ -16,6 +17,8 @@ use crate::queue::Outcome;
 
 /// More rounds than any plan needs: a planner that never comes to rest is a bug, and must not spin.
 const MOST_ROUNDS: usize = 200;
+/// No call may hold a worker for ever: a peer that accepted a connection and then died answers never. What was cut off is found by the next pass.
+const DEADLINE: Duration = Duration::from_secs(45);
 
 /// One kind's part in the pass.
 #[async_trait]
@@ -71,7 +74,7 @@ pub struct Passes {
 
 impl Passes {
     pub async fn run<C: Controller>(&self, controller: &C, key: &ObjectKey) -> Result<Outcome, PassError> {
-        let Some(mut world) = controller.observe(key, (self.clock)()).await? else {
+        let Some(mut world) = in_time(controller.observe(key, (self.clock)())).await?? else {
             return Ok(Outcome::Settled);
         };
         let mut plan = controller.plan(&world, (self.clock)());
@@ -96,7 +99,7 @@ impl Passes {
         for step in steps {
             self.survives(&step, false)?;
             tracing::debug!(object = %controller.object(world).key(), ?step, "step");
-            match controller.act(world, step.clone()).await {
+            match in_time(controller.act(world, step.clone())).await? {
                 Ok(effect) => controller.absorb(world, effect),
                 Err(reason) if ["Conflict", "APIServerUnreachable"].contains(&reason.code) => {
                     return Err(PassError::LookAgain(reason.message));
@@ -130,6 +133,12 @@ impl Passes {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+async fn in_time<T>(call: impl Future<Output = T>) -> Result<T, PassError> {
+    tokio::time::timeout(DEADLINE, call)
+        .await
+        .map_err(|_| PassError::LookAgain(format!("no answer within {} s", DEADLINE.as_secs())))
 }
 
 fn outcome(plan: &Plan) -> Outcome {

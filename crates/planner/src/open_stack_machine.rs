@@ -285,7 +285,7 @@ fn new_port(world: &World, index: usize) -> NewPort {
     let resolved = world.cloud.as_ref().and_then(|cloud| cloud.port_networks.get(index).cloned().flatten());
     let cluster_network = world.infrastructure.as_ref().map_or("", |cluster| cluster.text("/status/network/id"));
     let fixed_ips = spec
-        .fixed_i_ps
+        .fixed_ips
         .iter()
         .flatten()
         .map(|ip| (ip.subnet.as_ref().and_then(|subnet| subnet.id.clone()), ip.ip_address.clone()));

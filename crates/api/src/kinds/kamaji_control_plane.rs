@@ -29,8 +29,8 @@ impl crate::Kind for KamajiControlPlane {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecAddonsCoreDns {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dns_service_i_ps: Option<Vec<String>>,
+    #[serde(rename = "dnsServiceIPs", default, skip_serializing_if = "Option::is_none")]
+    pub dns_service_ips: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_repository: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -391,7 +391,7 @@ pub struct KamajiControlPlaneSpecKine {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KamajiControlPlaneSpecKubeletConfigurationJsonPatche {
+pub struct KamajiControlPlaneSpecKubeletConfigurationJsonPatch {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     #[serde(default)]
@@ -408,7 +408,7 @@ pub struct KamajiControlPlaneSpecKubelet {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroupfs: Option<String>,
     #[serde(rename = "configurationJSONPatches", default, skip_serializing_if = "Option::is_none")]
-    pub configuration_json_patches: Option<Vec<KamajiControlPlaneSpecKubeletConfigurationJsonPatche>>,
+    pub configuration_json_patches: Option<Vec<KamajiControlPlaneSpecKubeletConfigurationJsonPatch>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred_address_types: Option<Vec<String>>,
 }
@@ -477,9 +477,9 @@ pub struct KamajiControlPlaneSpecNetwork {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advertise_address: Option<String>,
     #[serde(rename = "certSANs", default, skip_serializing_if = "Option::is_none")]
-    pub cert_sa_ns: Option<Vec<String>>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dns_service_i_ps: Option<Vec<String>>,
+    pub cert_sans: Option<Vec<String>>,
+    #[serde(rename = "dnsServiceIPs", default, skip_serializing_if = "Option::is_none")]
+    pub dns_service_ips: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<KamajiControlPlaneSpecNetworkGateway>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

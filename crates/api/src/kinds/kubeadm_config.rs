@@ -135,7 +135,7 @@ pub struct KubeadmConfigSpecClusterConfigurationApiServerExtraVolume {
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecClusterConfigurationApiServer {
     #[serde(rename = "certSANs", default, skip_serializing_if = "Option::is_none")]
-    pub cert_sa_ns: Option<Vec<String>>,
+    pub cert_sans: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_args: Option<Vec<KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -388,9 +388,9 @@ pub struct KubeadmConfigSpecClusterConfigurationEtcdLocal {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_tag: Option<String>,
     #[serde(rename = "peerCertSANs", default, skip_serializing_if = "Option::is_none")]
-    pub peer_cert_sa_ns: Option<Vec<String>>,
+    pub peer_cert_sans: Option<Vec<String>>,
     #[serde(rename = "serverCertSANs", default, skip_serializing_if = "Option::is_none")]
-    pub server_cert_sa_ns: Option<Vec<String>>,
+    pub server_cert_sans: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -146,7 +146,7 @@ pub struct KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationApiServerExt
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationApiServer {
     #[serde(rename = "certSANs", default, skip_serializing_if = "Option::is_none")]
-    pub cert_sa_ns: Option<Vec<String>>,
+    pub cert_sans: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_args: Option<Vec<KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationApiServerExtraArg>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -409,9 +409,9 @@ pub struct KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationEtcdLocal {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_tag: Option<String>,
     #[serde(rename = "peerCertSANs", default, skip_serializing_if = "Option::is_none")]
-    pub peer_cert_sa_ns: Option<Vec<String>>,
+    pub peer_cert_sans: Option<Vec<String>>,
     #[serde(rename = "serverCertSANs", default, skip_serializing_if = "Option::is_none")]
-    pub server_cert_sa_ns: Option<Vec<String>>,
+    pub server_cert_sans: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

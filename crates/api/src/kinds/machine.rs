@@ -117,7 +117,7 @@ pub struct MachineSpec {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MachineStatusAddresse {
+pub struct MachineStatusAddress {
     #[serde(default)]
     pub address: String,
     #[serde(rename = "type", default)]
@@ -205,7 +205,7 @@ pub struct MachineStatusNodeRef {
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub addresses: Option<Vec<MachineStatusAddresse>>,
+    pub addresses: Option<Vec<MachineStatusAddress>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates_expiry_date: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -111,7 +111,7 @@ pub struct OpenStackClusterSpecApiServerLoadBalancer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_ports: Option<Vec<i64>>,
     #[serde(rename = "allowedCIDRs", default, skip_serializing_if = "Option::is_none")]
-    pub allowed_cid_rs: Option<Vec<String>>,
+    pub allowed_cidrs: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub availability_zone: Option<String>,
     #[serde(default)]
@@ -160,8 +160,8 @@ pub struct OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorage {
 pub struct OpenStackClusterSpecBastionSpecAdditionalBlockDevice {
     #[serde(default)]
     pub name: String,
-    #[serde(default)]
-    pub size_gi_b: i64,
+    #[serde(rename = "sizeGiB", default)]
+    pub size_gib: i64,
     #[serde(default)]
     pub storage: OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorage,
 }
@@ -360,8 +360,8 @@ pub struct OpenStackClusterSpecBastionSpecPort {
     pub description: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disable_port_security: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fixed_i_ps: Option<Vec<OpenStackClusterSpecBastionSpecPortFixedIp>>,
+    #[serde(rename = "fixedIPs", default, skip_serializing_if = "Option::is_none")]
+    pub fixed_ips: Option<Vec<OpenStackClusterSpecBastionSpecPortFixedIp>>,
     #[serde(rename = "hostID", default, skip_serializing_if = "Option::is_none")]
     pub host_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -400,15 +400,15 @@ pub struct OpenStackClusterSpecBastionSpecRootVolumeAvailabilityZone {
 pub struct OpenStackClusterSpecBastionSpecRootVolume {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub availability_zone: Option<OpenStackClusterSpecBastionSpecRootVolumeAvailabilityZone>,
-    #[serde(default)]
-    pub size_gi_b: i64,
+    #[serde(rename = "sizeGiB", default)]
+    pub size_gib: i64,
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecSchedulerHintAdditionalPropertieValue {
+pub struct OpenStackClusterSpecBastionSpecSchedulerHintAdditionalPropertyValue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bool: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -421,11 +421,11 @@ pub struct OpenStackClusterSpecBastionSpecSchedulerHintAdditionalPropertieValue 
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecSchedulerHintAdditionalPropertie {
+pub struct OpenStackClusterSpecBastionSpecSchedulerHintAdditionalProperty {
     #[serde(default)]
     pub name: String,
     #[serde(default)]
-    pub value: OpenStackClusterSpecBastionSpecSchedulerHintAdditionalPropertieValue,
+    pub value: OpenStackClusterSpecBastionSpecSchedulerHintAdditionalPropertyValue,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -506,7 +506,7 @@ pub struct OpenStackClusterSpecBastionSpec {
     pub root_volume: Option<OpenStackClusterSpecBastionSpecRootVolume>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler_hint_additional_properties:
-        Option<Vec<OpenStackClusterSpecBastionSpecSchedulerHintAdditionalPropertie>>,
+        Option<Vec<OpenStackClusterSpecBastionSpecSchedulerHintAdditionalProperty>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_groups: Option<Vec<OpenStackClusterSpecBastionSpecSecurityGroup>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -862,8 +862,8 @@ pub struct OpenStackClusterSpec {
     pub disable_port_security: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_network: Option<OpenStackClusterSpecExternalNetwork>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub external_router_i_ps: Option<Vec<OpenStackClusterSpecExternalRouterIp>>,
+    #[serde(rename = "externalRouterIPs", default, skip_serializing_if = "Option::is_none")]
+    pub external_router_ips: Option<Vec<OpenStackClusterSpecExternalRouterIp>>,
     #[serde(default)]
     pub identity_ref: OpenStackClusterSpecIdentityRef,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -912,7 +912,7 @@ pub struct OpenStackClusterStatusApiServerLoadBalancerLoadBalancerNetwork {
 #[serde(rename_all = "camelCase")]
 pub struct OpenStackClusterStatusApiServerLoadBalancer {
     #[serde(rename = "allowedCIDRs", default, skip_serializing_if = "Option::is_none")]
-    pub allowed_cid_rs: Option<Vec<String>>,
+    pub allowed_cidrs: Option<Vec<String>>,
     #[serde(default)]
     pub id: String,
     #[serde(rename = "internalIP", default)]
@@ -976,8 +976,8 @@ pub struct OpenStackClusterStatusBastionResolvedPort {
     pub description: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disable_port_security: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fixed_i_ps: Option<Vec<OpenStackClusterStatusBastionResolvedPortFixedIp>>,
+    #[serde(rename = "fixedIPs", default, skip_serializing_if = "Option::is_none")]
+    pub fixed_ips: Option<Vec<OpenStackClusterStatusBastionResolvedPortFixedIp>>,
     #[serde(rename = "hostID", default, skip_serializing_if = "Option::is_none")]
     pub host_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

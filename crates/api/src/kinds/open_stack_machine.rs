@@ -58,8 +58,8 @@ pub struct OpenStackMachineSpecAdditionalBlockDeviceStorage {
 pub struct OpenStackMachineSpecAdditionalBlockDevice {
     #[serde(default)]
     pub name: String,
-    #[serde(default)]
-    pub size_gi_b: i64,
+    #[serde(rename = "sizeGiB", default)]
+    pub size_gib: i64,
     #[serde(default)]
     pub storage: OpenStackMachineSpecAdditionalBlockDeviceStorage,
 }
@@ -258,8 +258,8 @@ pub struct OpenStackMachineSpecPort {
     pub description: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disable_port_security: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fixed_i_ps: Option<Vec<OpenStackMachineSpecPortFixedIp>>,
+    #[serde(rename = "fixedIPs", default, skip_serializing_if = "Option::is_none")]
+    pub fixed_ips: Option<Vec<OpenStackMachineSpecPortFixedIp>>,
     #[serde(rename = "hostID", default, skip_serializing_if = "Option::is_none")]
     pub host_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -298,15 +298,15 @@ pub struct OpenStackMachineSpecRootVolumeAvailabilityZone {
 pub struct OpenStackMachineSpecRootVolume {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub availability_zone: Option<OpenStackMachineSpecRootVolumeAvailabilityZone>,
-    #[serde(default)]
-    pub size_gi_b: i64,
+    #[serde(rename = "sizeGiB", default)]
+    pub size_gib: i64,
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenStackMachineSpecSchedulerHintAdditionalPropertieValue {
+pub struct OpenStackMachineSpecSchedulerHintAdditionalPropertyValue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bool: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -319,11 +319,11 @@ pub struct OpenStackMachineSpecSchedulerHintAdditionalPropertieValue {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenStackMachineSpecSchedulerHintAdditionalPropertie {
+pub struct OpenStackMachineSpecSchedulerHintAdditionalProperty {
     #[serde(default)]
     pub name: String,
     #[serde(default)]
-    pub value: OpenStackMachineSpecSchedulerHintAdditionalPropertieValue,
+    pub value: OpenStackMachineSpecSchedulerHintAdditionalPropertyValue,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -403,7 +403,7 @@ pub struct OpenStackMachineSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_volume: Option<OpenStackMachineSpecRootVolume>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheduler_hint_additional_properties: Option<Vec<OpenStackMachineSpecSchedulerHintAdditionalPropertie>>,
+    pub scheduler_hint_additional_properties: Option<Vec<OpenStackMachineSpecSchedulerHintAdditionalProperty>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_groups: Option<Vec<OpenStackMachineSpecSecurityGroup>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -420,7 +420,7 @@ pub struct OpenStackMachineSpec {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenStackMachineStatusAddresse {
+pub struct OpenStackMachineStatusAddress {
     #[serde(default)]
     pub address: String,
     #[serde(rename = "type", default)]
@@ -483,8 +483,8 @@ pub struct OpenStackMachineStatusResolvedPort {
     pub description: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disable_port_security: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fixed_i_ps: Option<Vec<OpenStackMachineStatusResolvedPortFixedIp>>,
+    #[serde(rename = "fixedIPs", default, skip_serializing_if = "Option::is_none")]
+    pub fixed_ips: Option<Vec<OpenStackMachineStatusResolvedPortFixedIp>>,
     #[serde(rename = "hostID", default, skip_serializing_if = "Option::is_none")]
     pub host_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -540,7 +540,7 @@ pub struct OpenStackMachineStatusResources {
 #[serde(rename_all = "camelCase")]
 pub struct OpenStackMachineStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub addresses: Option<Vec<OpenStackMachineStatusAddresse>>,
+    pub addresses: Option<Vec<OpenStackMachineStatusAddress>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

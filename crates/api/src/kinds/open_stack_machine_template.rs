@@ -59,8 +59,8 @@ pub struct OpenStackMachineTemplateSpecTemplateSpecAdditionalBlockDeviceStorage 
 pub struct OpenStackMachineTemplateSpecTemplateSpecAdditionalBlockDevice {
     #[serde(default)]
     pub name: String,
-    #[serde(default)]
-    pub size_gi_b: i64,
+    #[serde(rename = "sizeGiB", default)]
+    pub size_gib: i64,
     #[serde(default)]
     pub storage: OpenStackMachineTemplateSpecTemplateSpecAdditionalBlockDeviceStorage,
 }
@@ -259,8 +259,8 @@ pub struct OpenStackMachineTemplateSpecTemplateSpecPort {
     pub description: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disable_port_security: Option<bool>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fixed_i_ps: Option<Vec<OpenStackMachineTemplateSpecTemplateSpecPortFixedIp>>,
+    #[serde(rename = "fixedIPs", default, skip_serializing_if = "Option::is_none")]
+    pub fixed_ips: Option<Vec<OpenStackMachineTemplateSpecTemplateSpecPortFixedIp>>,
     #[serde(rename = "hostID", default, skip_serializing_if = "Option::is_none")]
     pub host_id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -299,15 +299,15 @@ pub struct OpenStackMachineTemplateSpecTemplateSpecRootVolumeAvailabilityZone {
 pub struct OpenStackMachineTemplateSpecTemplateSpecRootVolume {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub availability_zone: Option<OpenStackMachineTemplateSpecTemplateSpecRootVolumeAvailabilityZone>,
-    #[serde(default)]
-    pub size_gi_b: i64,
+    #[serde(rename = "sizeGiB", default)]
+    pub size_gib: i64,
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenStackMachineTemplateSpecTemplateSpecSchedulerHintAdditionalPropertieValue {
+pub struct OpenStackMachineTemplateSpecTemplateSpecSchedulerHintAdditionalPropertyValue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bool: Option<bool>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -320,11 +320,11 @@ pub struct OpenStackMachineTemplateSpecTemplateSpecSchedulerHintAdditionalProper
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenStackMachineTemplateSpecTemplateSpecSchedulerHintAdditionalPropertie {
+pub struct OpenStackMachineTemplateSpecTemplateSpecSchedulerHintAdditionalProperty {
     #[serde(default)]
     pub name: String,
     #[serde(default)]
-    pub value: OpenStackMachineTemplateSpecTemplateSpecSchedulerHintAdditionalPropertieValue,
+    pub value: OpenStackMachineTemplateSpecTemplateSpecSchedulerHintAdditionalPropertyValue,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -405,7 +405,7 @@ pub struct OpenStackMachineTemplateSpecTemplateSpec {
     pub root_volume: Option<OpenStackMachineTemplateSpecTemplateSpecRootVolume>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler_hint_additional_properties:
-        Option<Vec<OpenStackMachineTemplateSpecTemplateSpecSchedulerHintAdditionalPropertie>>,
+        Option<Vec<OpenStackMachineTemplateSpecTemplateSpecSchedulerHintAdditionalProperty>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_groups: Option<Vec<OpenStackMachineTemplateSpecTemplateSpecSecurityGroup>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,115 @@
+//! What a user gets wrong is said: what, where, and what to do.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what went wrong by panicking")]
+
+mod plane;
+
+use plane::{Plane, condition, repository};
+use serde_json::{Value, json};
+
+fn refused(plane: &Plane, arguments: &[&str], words: &[&str]) {
+    let output = plane.run(arguments);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{arguments:?} succeeded: {said}");
+    for word in words {
+        assert!(said.contains(word), "{arguments:?}: no {word:?} in:\n{said}");
+    }
+}
+
+#[test]
+fn what_cannot_work_is_said_before_anything_is_started() {
+    let plane = Plane::new();
+    refused(&plane, &["up", "no-such-file.yaml"], &["no-such-file.yaml", "No such file"]);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("broken.yaml");
+    std::fs::write(&file, "kind: Cluster\nspec: [").unwrap();
+    refused(&plane, &["up", file.to_str().unwrap()], &["broken.yaml", "not valid YAML in document 1"]);
+    std::fs::write(&file, "kind: Cluster\napiVersion: v1\nmetadata: {name: x}\ndata: ${NO_SUCH_VARIABLE}\n").unwrap();
+    refused(&plane, &["up", file.to_str().unwrap()], &["NO_SUCH_VARIABLE", "environment"]);
+    refused(&plane, &["--home", "/proc/hangar", "status"], &["/proc/hangar", "--home", "HANGAR_HOME"]);
+    refused(&plane, &["kubectl", "--", "get", "nodes"], &["hangar up"]);
+    refused(&plane, &["crds", "NoSuchKind"], &["NoSuchKind"]);
+    assert!(!plane.state().is_object());
+}
+
+#[test]
+fn without_go_and_without_a_network_the_ways_out_are_named() {
+    let plane = Plane::new();
+    let empty = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_hangar"));
+    command.env("HANGAR_HOME", plane.home()).env("HANGAR_COMPONENTS", empty.path()).env("PATH", empty.path());
+    // Nobody listens there: a network that is not there answers no faster.
+    let output = command.args(["--mirror", "http://127.0.0.1:9", "components", "fetch"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success());
+    for word in ["Go", "--components", "--mirror"] {
+        assert!(said.contains(word), "no {word:?} in:\n{said}");
+    }
+}
+
+#[test]
+fn a_typo_is_named_and_the_clouds_refusals_are_shown() {
+    let plane = Plane::new();
+    plane.ok(&["up"]);
+    let directory = tempfile::tempdir().unwrap();
+    let example = std::fs::read_to_string(repository().join("examples/kamaji-openstack.yaml")).unwrap();
+    let changed = |name: &str, from: &str, to: &str| {
+        let path = directory.path().join(name);
+        assert!(example.contains(from), "{from}");
+        std::fs::write(&path, example.replace(from, to)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    refused(
+        &plane,
+        &[
+            "up",
+            &changed(
+                "typo.yaml",
+                "clusterName: capi-quickstart\n  replicas",
+                "clusterNme: capi-quickstart\n  replicas",
+            ),
+        ],
+        &["MachineDeployment", "clusterNme"],
+    );
+
+    // Three things are wrong at once: the password, then the network, then the flavor; each is mended in turn.
+    plane.admin("PUT", "/admin/password", &json!({ "user": "demo", "password": "changed" }));
+    let wrong = changed("wrong.yaml", "flavor: m1.small", "flavor: m1.huge");
+    plane.ok(&["up", "--no-wait", &wrong]);
+    let ready = |object: &Value| condition(object, "Ready").1;
+    plane.until("openstackcluster/capi-quickstart", |object| ready(object).contains("401"));
+    plane.until("cluster/capi-quickstart", |object| condition(object, "InfrastructureReady").1.contains("401"));
+    plane.admin("PUT", "/admin/password", &json!({ "user": "demo", "password": "hangar-demo" }));
+    plane.until("openstackcluster/capi-quickstart", |object| condition(object, "Ready").0 == "True");
+    let machine = |list: &Value| ready(&list["items"][0]);
+    plane.until("openstackmachines", |list| machine(list).contains("no flavor m1.huge; it has m1.small"));
+    plane.until("machines", |list| machine(list).contains("m1.huge"));
+
+    // Templates are fixed: a right one under another name replaces the machine.
+    let mended = changed("mended.yaml", "name: capi-quickstart-md-0\n      version", "name: mended\n      version");
+    let mended_template = std::fs::read_to_string(&mended).unwrap().replace(
+        "kind: OpenStackMachineTemplate\nmetadata:\n  name: capi-quickstart-md-0",
+        "kind: OpenStackMachineTemplate\nmetadata:\n  name: mended",
+    );
+    let network = "      ports:\n      - network:\n          id: ";
+    for (what, right, wrong, words) in [
+        (
+            "image",
+            "c81cf709-d3a4-4f51-8ae7-8e9daca0cfd8".to_owned(),
+            "00000000-0000-4000-8000-000000000001".to_owned(),
+            "image",
+        ),
+        ("network", format!("{network}d3c7a2b4"), format!("{network}00000000"), "could not be found"),
+    ] {
+        let text = mended_template.replace("name: mended", &format!("name: mended-{what}")).replace(&right, &wrong);
+        let path = directory.path().join(format!("{what}.yaml"));
+        std::fs::write(&path, text).unwrap();
+        plane.ok(&["up", "--no-wait", path.to_str().unwrap()]);
+        let shown = |item: &Value| ready(item).to_lowercase().contains(words);
+        plane.until("machines", |list| list["items"].as_array().is_some_and(|items| items.iter().any(shown)));
+    }
+    std::fs::write(directory.path().join("right.yaml"), mended_template).unwrap();
+    plane.ok(&["up", directory.path().join("right.yaml").to_str().unwrap()]);
+    plane.kubectl(&["delete", "cluster", "capi-quickstart", "--timeout=180s"]);
+    assert_eq!(plane.inventory(), Vec::<Value>::new());
+}

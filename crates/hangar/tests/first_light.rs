@@ -1,0 +1,158 @@
+//! One manifest, one command, a working cluster: everything real but the data centre.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what went wrong by panicking")]
+
+mod plane;
+
+use hangar_controllers::Etcd;
+use plane::{Plane, condition};
+use serde_json::{Value, json};
+
+const EXAMPLE: &str = "examples/kamaji-openstack.yaml";
+const CLUSTER: &str = "capi-quickstart";
+const DEPLOYMENT: &str = "machinedeployment/capi-quickstart-md-0";
+
+#[test]
+fn from_a_manifest_to_a_working_cluster_and_back_to_nothing() {
+    let plane = Plane::new();
+    let said = plane.ok(&["up", EXAMPLE]);
+    assert!(said.contains("v1.28.10 was asked for, v1.34.4 runs in its place"), "{said}");
+    the_substitution_is_in_an_event_and_a_condition(&plane);
+    the_node_is_what_nova_and_neutron_gave(&plane);
+    pods_run_in_the_tenant(&plane);
+    scale(&plane);
+    the_clouds_words_are_shown_and_it_heals(&plane);
+    down_and_up_brings_it_back(&plane);
+    delete(&plane);
+}
+
+fn the_substitution_is_in_an_event_and_a_condition(plane: &Plane) {
+    let (status, message) =
+        condition(&plane.get("kamajicontrolplane/kamaji-quickstart-control-plane"), "VersionAsRequested");
+    assert_eq!(status, "False", "{message}");
+    let events =
+        plane.kubectl(&["get", "events", "-o", "jsonpath={.items[?(@.reason=='VersionSubstituted')].message}"]);
+    assert!(events.contains("1.28.10"), "{events}");
+    let version: Value = serde_json::from_str(&plane.tenant(CLUSTER, &["version", "-o", "json"])).unwrap();
+    assert_eq!(version["serverVersion"]["gitVersion"], "v1.34.4");
+}
+
+fn nodes(plane: &Plane) -> Vec<Value> {
+    let list: Value = serde_json::from_str(&plane.tenant(CLUSTER, &["get", "nodes", "-o", "json"])).unwrap();
+    list["items"].as_array().unwrap().clone()
+}
+
+fn the_node_is_what_nova_and_neutron_gave(plane: &Plane) {
+    let nodes = nodes(plane);
+    let inventory = plane.inventory();
+    let server = inventory.iter().find(|item| item["kind"] == "server").unwrap();
+    assert_eq!(nodes.len(), 1);
+    assert_eq!(nodes[0]["spec"]["providerID"], format!("openstack:///{}", server["id"].as_str().unwrap()));
+    assert_eq!(nodes[0]["metadata"]["name"], server["name"]);
+    let machine = plane.get(&format!("openstackmachine/{}", server["name"].as_str().unwrap()));
+    let given = machine["status"]["addresses"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|address| address["type"] == "InternalIP")
+        .unwrap();
+    let addresses = nodes[0]["status"]["addresses"].as_array().unwrap();
+    assert!(addresses.iter().any(|address| address["type"] == "InternalIP" && address["address"] == given["address"]));
+    let ready = nodes[0]["status"]["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|c| c["type"] == "Ready" && c["status"] == "True");
+    assert!(ready);
+    assert!(nodes[0]["spec"]["taints"].is_null(), "{}", nodes[0]["spec"]["taints"]);
+}
+
+fn pods_run_in_the_tenant(plane: &Plane) {
+    plane.tenant(CLUSTER, &["create", "deployment", "web", "--image=nginx", "--replicas=2"]);
+    plane.tenant(CLUSTER, &["wait", "deployment/web", "--for=condition=Available", "--timeout=120s"]);
+    let pods = plane.tenant(CLUSTER, &["get", "pods", "-l", "app=web", "-o", "jsonpath={.items[*].spec.nodeName}"]);
+    assert_eq!(pods.split_whitespace().count(), 2, "{pods}");
+    plane.tenant(
+        CLUSTER,
+        &["wait", "-n", "kube-system", "deployment/coredns", "--for=condition=Available", "--timeout=120s"],
+    );
+}
+
+fn scale(plane: &Plane) {
+    for size in [3, 1] {
+        plane.kubectl(&["scale", DEPLOYMENT, &format!("--replicas={size}")]);
+        plane.until(DEPLOYMENT, |deployment| {
+            let status = &deployment["status"];
+            status["replicas"] == size
+                && status["availableReplicas"] == size
+                && status["observedGeneration"] == deployment["metadata"]["generation"]
+        });
+        assert_eq!(nodes(plane).len(), size);
+        assert_eq!(plane.inventory().iter().filter(|item| item["kind"] == "server").count(), size);
+        assert_eq!(plane.inventory().iter().filter(|item| item["kind"] == "port").count(), size);
+    }
+}
+
+fn the_clouds_words_are_shown_and_it_heals(plane: &Plane) {
+    plane.admin("PUT", "/admin/quotas/demo", &json!({ "instances": 1 }));
+    plane.kubectl(&["scale", DEPLOYMENT, "--replicas=2"]);
+    let unready = |machine: &Value| {
+        condition(machine, "Ready").0 != "True"
+            && condition(machine, "Ready").1.contains("Quota exceeded for instances")
+    };
+    plane.until("machines", |list| list["items"].as_array().is_some_and(|machines| machines.iter().any(unready)));
+    let tree = plane.run(&["describe", "cluster", CLUSTER]);
+    let tree = String::from_utf8_lossy(&tree.stdout).replace(['│', '\n'], " ");
+    let words: String = tree.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("Quota exceeded"), "{words}");
+    plane.admin("PUT", "/admin/quotas/demo", &json!({ "instances": -1 }));
+    plane.until(DEPLOYMENT, |deployment| deployment["status"]["availableReplicas"] == 2);
+}
+
+fn down_and_up_brings_it_back(plane: &Plane) {
+    let before = plane.get("cluster/capi-quickstart");
+    plane.ok(&["down"]);
+    plane.ok(&["up"]);
+    let after = plane.until("cluster/capi-quickstart", |cluster| condition(cluster, "Available").0 == "True");
+    assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
+    assert_eq!(after["spec"]["controlPlaneEndpoint"], before["spec"]["controlPlaneEndpoint"]);
+    plane.tenant(CLUSTER, &["wait", "deployment/web", "--for=condition=Available", "--timeout=180s"]);
+    plane.tenant(CLUSTER, &["wait", "nodes", "--all", "--for=condition=Ready", "--timeout=180s"]);
+    assert_eq!(nodes(plane).len(), 2);
+}
+
+fn delete(plane: &Plane) {
+    plane.kubectl(&["delete", "cluster", CLUSTER, "--timeout=180s"]);
+    assert_eq!(plane.inventory(), Vec::<Value>::new());
+    let kinds = "machinedeployments,machinesets,machines,openstackclusters,openstackmachines,openstackmachinetemplates,\
+                 kubeadmconfigs,kubeadmconfigtemplates,kamajicontrolplanes,deployments,services,secrets,configmaps";
+    plane.until(kinds, |list| {
+        // What the user applied (the credentials) and what every namespace has is left.
+        let left = list["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap());
+        left.filter(|name| ![CLUSTER, "kubernetes", "kube-root-ca.crt"].contains(name)).count() == 0
+    });
+    nothing_is_left_in_etcd(plane);
+}
+
+fn nothing_is_left_in_etcd(plane: &Plane) {
+    use base64::Engine as _;
+    let read = |what: &str| {
+        serde_json::from_str::<Value>(&plane.kubectl(&["get", "-n", "kamaji-system", what, "-o", "json"])).unwrap()
+    };
+    let certificates = read("secret/etcd-certs");
+    let text = |name: &str| {
+        let encoded = certificates["data"][name].as_str().unwrap();
+        String::from_utf8(base64::engine::general_purpose::STANDARD.decode(encoded).unwrap()).unwrap()
+    };
+    let address = format!("{}:2379", read("service/etcd")["spec"]["clusterIP"].as_str().unwrap());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let etcd = Etcd::new(&address, &text("ca.crt"), &text("root.crt"), &text("root.key")).unwrap();
+        assert_eq!(etcd.users().await.unwrap(), ["root"]);
+        assert_eq!(etcd.roles().await.unwrap(), ["root"]);
+        assert_eq!(etcd.count("/").await.unwrap(), 0);
+        // What is admitted is seen by the same calls: they are not blind.
+        etcd.add_user("probe").await.unwrap();
+        assert_eq!(etcd.users().await.unwrap().len(), 2);
+    });
+}

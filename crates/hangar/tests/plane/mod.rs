@@ -1,0 +1,137 @@
+//! A home of its own for a test, driven through the program as a user would.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    reason = "a test says what went wrong by panicking; not every test uses all"
+)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Generous, because a machine may be busy; nothing waits for it to pass.
+const PATIENCE: Duration = Duration::from_secs(240);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+pub struct Plane {
+    home: tempfile::TempDir,
+}
+
+impl Plane {
+    pub fn new() -> Self {
+        Self { home: tempfile::Builder::new().prefix("hangar-test-").tempdir().unwrap() }
+    }
+
+    pub fn home(&self) -> PathBuf {
+        self.home.path().join("home")
+    }
+
+    /// Runs the program and returns what it said.
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_hangar"));
+        command.current_dir(repository()).env("HANGAR_HOME", self.home()).env_remove("KUBECONFIG");
+        command.args(arguments).output().unwrap()
+    }
+
+    /// Runs the program, which must succeed, and returns its output.
+    pub fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "hangar {arguments:?} failed\n{text}\n{errors}\n{}", self.log_tail());
+        text
+    }
+
+    pub fn kubectl(&self, arguments: &[&str]) -> String {
+        self.ok(&[&["kubectl", "--"], arguments].concat())
+    }
+
+    pub fn tenant(&self, cluster: &str, arguments: &[&str]) -> String {
+        self.ok(&[&["kubectl", "--cluster", cluster, "--"], arguments].concat())
+    }
+
+    /// An object, or null.
+    pub fn get(&self, what: &str) -> Value {
+        let output = self.run(&["kubectl", "--", "get", what, "-o", "json", "--ignore-not-found"]);
+        serde_json::from_slice(&output.stdout).unwrap_or(Value::Null)
+    }
+
+    /// Waits until an object is as wanted.
+    pub fn until(&self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let began = Instant::now();
+        loop {
+            let object = self.get(what);
+            if wanted(&object) {
+                return object;
+            }
+            assert!(began.elapsed() < PATIENCE, "gave up waiting for {what}:\n{object:#}\n{}", self.log_tail());
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    pub fn inventory(&self) -> Vec<Value> {
+        let text = self.ok(&["simulator", "inventory", "-o", "json"]);
+        let value: Value = serde_json::from_str(&text).unwrap();
+        let projects = value["projects"].as_object().unwrap();
+        projects.values().flat_map(|items| items.as_array().unwrap().clone()).collect()
+    }
+
+    /// A request to the simulated cloud's own admin endpoint.
+    pub fn admin(&self, method: &str, path: &str, body: &Value) {
+        use std::io::{Read as _, Write as _};
+        let address = self.state()["cloud_url"].as_str().unwrap().trim_start_matches("http://").to_owned();
+        let mut stream = std::net::TcpStream::connect(&address).unwrap();
+        let body = body.to_string();
+        let head = format!(
+            "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains(" 20"), "{method} {path}: {answer}");
+    }
+
+    pub fn state(&self) -> Value {
+        serde_json::from_slice(&std::fs::read(self.home().join("daemon.json")).unwrap_or_default())
+            .unwrap_or(Value::Null)
+    }
+
+    /// As a power cut would: no chance to say goodbye.
+    pub fn kill(&self) {
+        let pid = self.state()["pid"].to_string();
+        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+    }
+
+    pub fn log_tail(&self) -> String {
+        let text = std::fs::read_to_string(self.home().join("logs/hangar.log")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(40)..].join("\n")
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the end of the log:\n{}", self.log_tail());
+        }
+        drop(self.run(&["down", "--purge"]));
+    }
+}
+
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A condition's status and message.
+pub fn condition(object: &Value, kind: &str) -> (String, String) {
+    let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = conditions.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default();
+    let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("message"))
+}

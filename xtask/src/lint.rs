@@ -1,0 +1,45 @@
+//! `cargo xtask lint`: every rule that a machine can check, each with what to do about it.
+//!
+//! Holds: all checks run even if an earlier one fails, so that one run shows everything that is to be done.
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+use crate::{docs, generate, layers, run, sources};
+
+/// Runs every check and fails with the number of those that failed.
+pub fn run(root: &Path) -> Result<()> {
+    let checks: [(&str, &dyn Fn() -> Result<()>); 6] = [
+        ("formatting", &|| run::to_success(run::cargo(root, &["fmt", "--all", "--check"]))),
+        ("generated code", &|| generate::run(root, true)),
+        ("layers", &|| none(layers::offences(root)?)),
+        ("source files", &|| none(sources::offences(root)?)),
+        ("links", &|| none(docs::offences(root)?)),
+        ("clippy", &|| {
+            let arguments = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
+            run::to_success(run::cargo(root, &arguments))
+        }),
+    ];
+    let mut failed = vec![];
+    for (name, check) in checks {
+        match check() {
+            Ok(()) => println!("  ok      {name}"),
+            Err(error) => {
+                println!("  failed  {name}\n{error:#}");
+                failed.push(name);
+            }
+        }
+    }
+    if !failed.is_empty() {
+        bail!("lint found something in: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn none(offences: Vec<String>) -> Result<()> {
+    if !offences.is_empty() {
+        bail!("{}", offences.join("\n"));
+    }
+    Ok(())
+}
