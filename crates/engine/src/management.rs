@@ -1,8 +1,8 @@
 //! Writing to the management cluster. Every answer goes into the cache, so that the next pass has seen our own write.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hangar_api::{Object, ObjectKey, registry};
 use kube::Client;
@@ -39,6 +39,8 @@ pub struct Management {
     cache: Cache,
     changes: tokio::sync::mpsc::UnboundedSender<Change>,
     counts: Arc<Counts>,
+    /// Objects whose status was written without an answer: what the cache says of it may be what stood there before.
+    doubtful: Arc<Mutex<BTreeSet<ObjectKey>>>,
 }
 
 /// How many requests of each kind were made, for benchmarks and metrics.
@@ -62,7 +64,7 @@ impl Counts {
 
 impl Management {
     pub fn new(client: Client, cache: Cache, changes: tokio::sync::mpsc::UnboundedSender<Change>) -> Self {
-        Self { client, cache, changes, counts: Arc::default() }
+        Self { client, cache, changes, counts: Arc::default(), doubtful: Arc::default() }
     }
 
     pub fn client(&self) -> &Client {
@@ -111,19 +113,29 @@ impl Management {
         self.absorb(key, answer)
     }
 
-    /// The whole status, if it differs from what stands there.
+    /// The whole status, if it differs from what stands there or if nobody knows what stands there.
     pub async fn report(&self, object: &Object, status: &Value) -> Result<Option<Object>, ApiError> {
-        if object.get("/status") == status {
+        let key = object.key();
+        if object.get("/status") == status && !self.doubtful().contains(&key) {
             return Ok(None);
         }
-        let key = object.key();
         self.counts.add("status", &key.kind);
         let mut body = Object::named(object.api_version(), object.kind(), object.namespace(), object.name());
         body.0["metadata"]["uid"] = object.uid().into();
         body.0["status"] = status.clone();
         let params = PatchParams::apply(STATUS_MANAGER).force();
+        // Until there is an answer, even if nobody waits for it any more: nothing but the next report of this object would find out.
+        self.doubtful().insert(key.clone());
         let answer = api_of(&self.client, object).patch_status(object.name(), &params, &Patch::Apply(&body.0)).await;
-        self.absorb(&key, answer).map(Some)
+        let answer = self.absorb(&key, answer);
+        if !matches!(answer, Err(ApiError::Unreachable { .. })) {
+            self.doubtful().remove(&key);
+        }
+        answer.map(Some)
+    }
+
+    fn doubtful(&self) -> MutexGuard<'_, BTreeSet<ObjectKey>> {
+        self.doubtful.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub async fn delete(&self, key: &ObjectKey, uid: &str) -> Result<(), ApiError> {
@@ -189,6 +201,8 @@ impl Management {
                     self.counts.conflicts.fetch_add(1, Ordering::Relaxed);
                     ApiError::Conflict { key }
                 }
+                // Too many requests: nothing is wrong with this one.
+                429 => ApiError::Unreachable { key, source: Box::new(error) },
                 400..=499 => ApiError::Refused { key, message: status.message.clone() },
                 _ => ApiError::Unreachable { key, source: Box::new(error) },
             },

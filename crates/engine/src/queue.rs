@@ -78,7 +78,7 @@ impl Queue {
                 inner.later.first().map(|(at, _)| *at)
             };
             match sleep {
-                Some(at) => tokio::select! { () = tokio::time::sleep_until(at) => {}, () = changed => {} },
+                Some(at) => tokio::select! { biased; () = changed => {}, () = tokio::time::sleep_until(at) => {} },
                 None => changed.await,
             }
         }

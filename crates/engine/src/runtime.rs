@@ -139,7 +139,9 @@ async fn route(
     queue: Arc<Queue>,
 ) {
     loop {
+        // In this order, so that two runs with the same events do the same.
         tokio::select! {
+            biased;
             Some(change) = changes.recv() => dispatch.wakes(&change).into_iter().for_each(|key| queue.add(key)),
             Some(key) = wakes.recv() => queue.add(key),
             else => return,

@@ -105,7 +105,9 @@ struct Inner {
     options: KubeApiOptions,
     store: Mutex<Store>,
     journal: Mutex<Journal>,
-    news: tokio::sync::watch::Sender<u64>,
+    changes: tokio::sync::watch::Sender<u64>,
+    /// For watches: those who wait are told in the order in which they came, which a `watch` channel does not promise.
+    news: tokio::sync::Notify,
 }
 
 #[derive(Default)]
@@ -125,8 +127,8 @@ impl std::fmt::Debug for KubeApi {
 impl KubeApi {
     pub fn new(options: KubeApiOptions) -> Self {
         let store = Mutex::new(Store::new(options.seed));
-        let news = tokio::sync::watch::Sender::new(0);
-        Self(Arc::new(Inner { options, store, journal: Mutex::default(), news }))
+        let changes = tokio::sync::watch::Sender::new(0);
+        Self(Arc::new(Inner { options, store, journal: Mutex::default(), changes, news: tokio::sync::Notify::new() }))
     }
 
     /// Must be called within a runtime: the client's queue is a task.
@@ -224,7 +226,7 @@ impl KubeApi {
 
     /// Changes with every change of the cluster.
     pub fn changes(&self) -> tokio::sync::watch::Receiver<u64> {
-        self.0.news.subscribe()
+        self.0.changes.subscribe()
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
@@ -235,8 +237,8 @@ impl KubeApi {
         self.0.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn news(&self) -> tokio::sync::watch::Receiver<u64> {
-        self.0.news.subscribe()
+    fn news(&self) -> tokio::sync::futures::Notified<'_> {
+        self.0.news.notified()
     }
 
     fn cuts(&self) -> u64 {
@@ -244,7 +246,8 @@ impl KubeApi {
     }
 
     fn tell(&self) {
-        self.0.news.send_modify(|count| *count += 1);
+        self.0.changes.send_modify(|count| *count += 1);
+        self.0.news.notify_waiters();
     }
 
     fn now(&self) -> String {

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use futures::Stream;
 use hyper::body::Frame;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::KubeApi;
@@ -40,7 +39,6 @@ pub(super) struct Watch {
 struct Progress {
     api: KubeApi,
     watch: Watch,
-    news: watch::Receiver<u64>,
     /// How many times watches had been cut when this one began.
     cuts: u64,
     deadline: Option<Instant>,
@@ -57,9 +55,9 @@ enum Next {
 pub(super) type Frames = Result<Frame<Bytes>, std::io::Error>;
 
 pub(super) fn stream(api: KubeApi, watch: Watch) -> impl Stream<Item = Frames> + Send + 'static {
-    let (news, cuts) = (api.news(), api.cuts());
+    let cuts = api.cuts();
     let deadline = watch.ends.map(|after| Instant::now() + after);
-    let progress = Progress { api, watch, news, cuts, deadline, ended: false };
+    let progress = Progress { api, watch, cuts, deadline, ended: false };
     futures::stream::unfold(progress, |mut progress| async move {
         let frame = progress.frame().await?;
         Some((frame, progress))
@@ -71,8 +69,11 @@ impl Progress {
         if self.ended {
             return None;
         }
+        let api = self.api.clone();
         loop {
-            self.news.mark_unchanged();
+            // Before looking, so that nothing that happens meanwhile is missed.
+            let mut news = std::pin::pin!(api.news());
+            news.as_mut().enable();
             if self.api.cuts() != self.cuts {
                 self.ended = true;
                 let lost = std::io::Error::new(std::io::ErrorKind::ConnectionReset, "the connection was cut");
@@ -94,7 +95,7 @@ impl Progress {
                     };
                     tokio::select! {
                         biased;
-                        changed = self.news.changed() => changed.ok()?,
+                        () = news => {}
                         () = time => {}
                     }
                 }

@@ -1,5 +1,5 @@
 //! Faults from a seed: requests and answers that get lost on the way to the management cluster, the cloud and the tenants, and watches
-//! that break. The same seed is the same run.
+//! that break; and now and then the process dies. The same seed is the same run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +11,11 @@ use crate::grow_and_go;
 use crate::simulation::Simulation;
 use crate::surroundings::mix;
 
-/// How many seeds a normal run tries; `HANGAR_SEEDS` for more.
+/// How many seeds a normal run tries; `HANGAR_SEEDS` for more, `HANGAR_SEED` for a single one with a log of every step.
 const SEEDS: u64 = 30;
+
+/// In a thousand calls of the step hook.
+const DEATHS: u64 = 10;
 
 /// A die that is thrown by counting: the same calls in the same order see the same faults.
 struct Die(AtomicU64);
@@ -47,30 +50,35 @@ fn cloud_fault(number: u64) -> hangar_simulator::Fault {
     }
 }
 
-/// A lifecycle with faults all along; what the cloud was asked.
-async fn troubled(seed: u64) -> Vec<Call> {
+/// A lifecycle with faults all along; what the management cluster and the cloud were asked.
+async fn troubled(seed: u64) -> (Vec<ApiCall>, Vec<Call>) {
     let mut simulation = Simulation::new(seed);
     simulation.apply_example().await;
     let die = Die::new(seed);
-    let (api, cloud, tenants) = (die.clone(), die.clone(), die);
+    let (api, cloud, tenants) = (die.clone(), die.clone(), die.clone());
     simulation.management.set_fault_hook(Arc::new(move |_| api_fault(api.throw())));
     simulation.cloud.set_fault_hook(Arc::new(move |_| cloud_fault(cloud.throw())));
     simulation.tenants.set_faults(Some(Arc::new(move |_: &ApiCall| api_fault(tenants.throw()))));
-    simulation.start(None);
+    simulation.start(Some(Arc::new(move |_, _| die.throw() < DEATHS)));
     grow_and_go(&simulation).await;
     simulation.stop().await;
-    simulation.cloud.journal()
+    (simulation.management.requests(), simulation.cloud.journal())
 }
 
-fn run(seed: u64) -> Vec<Call> {
+fn run(seed: u64) -> (Vec<ApiCall>, Vec<Call>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(troubled(seed))
 }
 
 #[test]
 fn random_faults_do_no_harm() {
-    let seeds = std::env::var("HANGAR_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS);
-    for seed in 0..seeds {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    if let Some(seed) = number("HANGAR_SEED") {
+        tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_ansi(false).init();
+        run(seed);
+        return;
+    }
+    for seed in 0..number("HANGAR_SEEDS").unwrap_or(SEEDS) {
         println!("seed {seed}");
         run(seed);
     }
@@ -78,9 +86,17 @@ fn random_faults_do_no_harm() {
 
 #[test]
 fn the_same_seed_is_the_same_run() {
-    let (first, second) = (run(7), run(7));
-    for (one, other) in first.iter().zip(&second) {
-        assert_eq!(one, other);
+    for seed in [7, 8] {
+        let (first, second) = (run(seed), run(seed));
+        same(seed, &first.0, &second.0);
+        same(seed, &first.1, &second.1);
     }
-    assert_eq!(first.len(), second.len());
+}
+
+fn same<T: std::fmt::Debug + PartialEq>(seed: u64, first: &[T], second: &[T]) {
+    for (number, (one, other)) in first.iter().zip(second).enumerate() {
+        let before = &first[number.saturating_sub(5)..number];
+        assert_eq!(one, other, "seed {seed}, request {number}, after {before:#?}");
+    }
+    assert_eq!(first.len(), second.len(), "seed {seed}");
 }

@@ -19,7 +19,14 @@ async fn lifecycle(simulation: &Simulation) {
     grow_and_go(simulation).await;
 }
 
-/// The same from where the objects have been applied.
+/// Create and delete.
+async fn come_and_go(simulation: &Simulation) {
+    simulation.apply_example().await;
+    simulation.becomes_available(1).await;
+    simulation.delete_cluster().await;
+}
+
+/// The lifecycle from where the objects have been applied.
 async fn grow_and_go(simulation: &Simulation) {
     simulation.becomes_available(1).await;
     simulation.scale(3);
