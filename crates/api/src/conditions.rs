@@ -113,6 +113,9 @@ pub fn aggregate(kind: &str, parts: &[(String, Option<&Condition>)]) -> Conditio
     if bad.is_empty() {
         return Condition::new(kind, Status::True, kind, "");
     }
+    if let [only] = bad.as_slice() {
+        return Condition::new(kind, Status::False, &format!("Not{kind}"), only.clone());
+    }
     let mut lines: Vec<String> = bad.iter().take(3).map(|line| format!("* {line}")).collect();
     if bad.len() > lines.len() {
         lines.push(format!("... and {} more", bad.len() - lines.len()));

@@ -114,4 +114,13 @@ fn a_typo_is_named_and_the_clouds_refusals_are_shown() {
     plane.ok(&["up", directory.path().join("right.yaml").to_str().unwrap()]);
     plane.kubectl(&["delete", "cluster", "capi-quickstart", "--timeout=180s"]);
     assert_eq!(plane.inventory(), Vec::<Value>::new());
+
+    // A port that somebody took in the meantime.
+    plane.ok(&["down"]);
+    let kubeconfig = std::fs::read_to_string(plane.home().join("kubeconfig")).unwrap();
+    let server = kubeconfig.split("https://").nth(1).unwrap().split('"').next().unwrap().to_owned();
+    let taken = std::net::TcpListener::bind(server.trim()).unwrap();
+    refused(&plane, &["up"], &["taken", "state.json"]);
+    drop(taken);
+    plane.ok(&["up"]);
 }

@@ -21,6 +21,7 @@ fn from_a_manifest_to_a_working_cluster_and_back_to_nothing() {
     the_node_is_what_nova_and_neutron_gave(&plane);
     pods_run_in_the_tenant(&plane);
     scale(&plane);
+    wrong_user_data_keeps_a_node_out(&plane);
     the_clouds_words_are_shown_and_it_heals(&plane);
     down_and_up_brings_it_back(&plane);
     delete(&plane);
@@ -91,6 +92,63 @@ fn scale(plane: &Plane) {
         assert_eq!(plane.inventory().iter().filter(|item| item["kind"] == "server").count(), size);
         assert_eq!(plane.inventory().iter().filter(|item| item["kind"] == "port").count(), size);
     }
+}
+
+/// The same user-data with one thing wrong: the server runs, its console says why, and no node joins.
+fn wrong_user_data_keeps_a_node_out(plane: &Plane) {
+    use base64::Engine as _;
+    let base64 = base64::engine::general_purpose::STANDARD;
+    let machine = plane.get("machines")["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let secret = plane.get(&format!("secret/{machine}"));
+    let right = String::from_utf8(base64.decode(secret["data"]["value"].as_str().unwrap()).unwrap()).unwrap();
+    let after = |mark: &str| {
+        right.split(mark).nth(1).unwrap().split_whitespace().next().unwrap().trim_matches(['"', '\'']).to_owned()
+    };
+    let (hash, token) = (after("sha256:"), after("token: "));
+    let (_, token_secret) = token.split_once('.').unwrap();
+    let reversed = |text: &str| text.chars().rev().collect::<String>();
+    let wrong = [right.replace(&hash, &reversed(&hash)), right.replace(token_secret, &reversed(token_secret))];
+    let clouds = std::fs::read(plane.home().join("clouds.yaml")).unwrap();
+    let config = hangar_openstack::CloudConfig::parse(&clouds, "openstack", None, None).unwrap();
+    let cloud = hangar_openstack::Cloud::new(config, hangar_openstack::http_transport(None).unwrap());
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let flavor = cloud.flavors().await.unwrap().remove(0).id;
+        let network = cloud
+            .networks(&hangar_openstack::NetworkQuery { external: Some(false), ..Default::default() })
+            .await
+            .unwrap()
+            .remove(0)
+            .id;
+        for (index, user_data) in wrong.iter().enumerate() {
+            assert_ne!(*user_data, right);
+            let id = cloud
+                .create_server(&hangar_openstack::CreateServer {
+                    name: format!("intruder-{index}"),
+                    flavor_id: flavor.clone(),
+                    image_id: "c81cf709-d3a4-4f51-8ae7-8e9daca0cfd8".into(),
+                    networks: vec![hangar_openstack::ServerNetwork {
+                        uuid: Some(network.clone()),
+                        ..Default::default()
+                    }],
+                    user_data: Some(base64.encode(user_data)),
+                    ..Default::default()
+                })
+                .await
+                .unwrap();
+            let console = loop {
+                let console = cloud.console_output(&id).await.unwrap_or_default();
+                // The first line says that it tries, the second what came of it.
+                if console.lines().filter(|line| line.starts_with("kubeadm:")).count() > 1 {
+                    break console;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            };
+            assert!(!console.contains("has joined"), "{console}");
+            assert!(["none of the pinned ones", "token"].iter().any(|words| console.contains(words)), "{console}");
+            assert!(!plane.tenant(CLUSTER, &["get", "nodes", "-o", "name"]).contains("intruder"));
+            cloud.delete_server(&id).await.unwrap();
+        }
+    });
 }
 
 fn the_clouds_words_are_shown_and_it_heals(plane: &Plane) {

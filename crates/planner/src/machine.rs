@@ -2,10 +2,10 @@
 //! Flows: bootstrap data -> infrastructure with provider id -> Node by provider id -> Running. Holds: nothing is read from the Node
 //! but what the tenant's own API says; on the way out infrastructure goes first, then the bootstrap config, then the Node.
 
-use hangar_api::Object;
 use hangar_api::conditions::{Condition, Status, find, settle, summary};
 use hangar_api::kinds::Machine;
 use hangar_api::names::{CLUSTER_NAME_LABEL, MACHINE_FINALIZER, NODE_UNINITIALIZED_TAINT};
+use hangar_api::{KubeVersion, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -250,7 +250,26 @@ fn conditions(world: &World, progress: &Progress, has_data: bool, provisioned: b
         ready = Condition::new("Ready", Status::False, "Deleting", "it is being deleted");
     }
     let available = Condition { kind: "Available".into(), ..ready.clone() };
-    vec![available, ready, bootstrap, infrastructure, node, deleting]
+    let mut all = vec![available, ready, bootstrap, infrastructure, node, deleting];
+    all.extend(up_to_date(world));
+    all
+}
+
+/// Whether the node runs what was asked for. Versions are compared by meaning: a build tag or a missing `v` is no difference.
+fn up_to_date(world: &World) -> Option<Condition> {
+    let Tenant::Node(node) = &world.tenant else { return None };
+    let wanted = KubeVersion::parse(world.machine.spec.version.as_deref()?)?;
+    let running = KubeVersion::parse(node.text("/status/nodeInfo/kubeletVersion"))?;
+    Some(if running == wanted {
+        Condition::new("UpToDate", Status::True, "UpToDate", "")
+    } else {
+        Condition::new(
+            "UpToDate",
+            Status::False,
+            "NotUpToDate",
+            format!("{wanted} was asked for, its kubelet is {running}"),
+        )
+    })
 }
 
 fn node_condition(world: &World) -> Condition {
