@@ -33,7 +33,7 @@ pub fn admit(object: &Object, old: Option<&Object>) -> Result<Object, Vec<Refusa
     match object.kind() {
         "MachineDeployment" => machine_deployment(object),
         "MachineSet" => machine_set(object),
-        "OpenStackCluster" => old.map_or(Ok(()), |old| open_stack_cluster(object, old)).map(|()| object.clone()),
+        "OpenStackCluster" => open_stack_cluster(object, old),
         "OpenStackMachineTemplate" => old.map_or(Ok(()), |old| template(object, old)).map(|()| object.clone()),
         _ => Ok(object.clone()),
     }
@@ -133,8 +133,15 @@ const MUTABLE: &[&str] = &[
     "controlPlaneOmitAvailabilityZone",
 ];
 
-fn open_stack_cluster(object: &Object, old: &Object) -> Result<(), Vec<Refusal>> {
-    let (new_spec, old_spec) = (&object.0["spec"], &old.0["spec"]);
+fn open_stack_cluster(object: &Object, old: Option<&Object>) -> Result<Object, Vec<Refusal>> {
+    let Some(old) = old else { return Ok(object.clone()) };
+    let mut admitted = object.clone();
+    // Manifests say "" for "let the control plane fill it in": applying one again must not take the address away.
+    let filled = old.text("/spec/apiServerFixedIP");
+    if object.get("/spec/apiServerFixedIP") == "" && !filled.is_empty() {
+        admitted.0["spec"]["apiServerFixedIP"] = filled.into();
+    }
+    let (new_spec, old_spec) = (&admitted.0["spec"], &old.0["spec"]);
     let names: std::collections::BTreeSet<&String> =
         [new_spec, old_spec].into_iter().filter_map(Value::as_object).flat_map(|spec| spec.keys()).collect();
     let refusals: Vec<Refusal> = names
@@ -146,7 +153,7 @@ fn open_stack_cluster(object: &Object, old: &Object) -> Result<(), Vec<Refusal>>
             message: "cannot be changed once set; make a new cluster, or set it back".into(),
         })
         .collect();
-    if refusals.is_empty() { Ok(()) } else { Err(refusals) }
+    if refusals.is_empty() { Ok(admitted) } else { Err(refusals) }
 }
 
 /// A hosted control plane brings the endpoint later: what is empty or absent may be filled in once.
@@ -222,6 +229,7 @@ mod tests {
         let filled = cluster(json!({"disableAPIServerFloatingIP": true, "apiServerFixedIP": "10.0.0.1"}));
         let other = cluster(json!({"disableAPIServerFloatingIP": true, "apiServerFixedIP": "10.0.0.2"}));
         assert!(admit(&filled, Some(&empty)).is_ok());
+        assert_eq!(admit(&empty, Some(&filled)).unwrap(), filled);
         assert_eq!(admit(&other, Some(&filled)).unwrap_err()[0].field, "spec.apiServerFixedIP");
     }
 }

@@ -77,7 +77,8 @@ async fn flavor(session: &Session, world: &World) -> Result<Named, openstack::Er
         return Ok(Named::Id(id.clone()));
     }
     let wanted = world.machine.spec.flavor.clone().unwrap_or_default();
-    let flavors = session.flavors().await?;
+    let mut flavors = session.flavors().await?;
+    flavors.sort();
     Ok(match flavors.iter().find(|(name, _)| *name == wanted) {
         Some((_, id)) => Named::Id(id.clone()),
         None => Named::Unknown { wanted, known: flavors.into_iter().map(|(name, _)| name).collect() },

@@ -82,7 +82,9 @@ fn a_typo_is_named_and_the_clouds_refusals_are_shown() {
     plane.admin("PUT", "/admin/password", &json!({ "user": "demo", "password": "hangar-demo" }));
     plane.until("openstackcluster/capi-quickstart", |object| condition(object, "Ready").0 == "True");
     let machine = |list: &Value| ready(&list["items"][0]);
-    plane.until("openstackmachines", |list| machine(list).contains("no flavor m1.huge; it has m1.small"));
+    plane.until("openstackmachines", |list| {
+        machine(list).contains("no flavor m1.huge; it has m1.large, m1.medium, m1.small")
+    });
     plane.until("machines", |list| machine(list).contains("m1.huge"));
 
     // Templates are fixed: a right one under another name replaces the machine.

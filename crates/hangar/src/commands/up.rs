@@ -66,15 +66,22 @@ pub fn variables(home: &Home) -> impl Fn(&str) -> Option<String> + use<> {
 async fn start(global: &Global, home: &Home) -> Result<DaemonState> {
     let bar = spinner();
     bar.set_message("starting the management plane");
-    let running = match home.lock() {
-        Ok(lock) => {
-            drop(lock);
-            drop(std::fs::remove_file(state_path(home)));
-            Some(spawn(global, home)?)
+    let state = loop {
+        let child = match home.lock() {
+            Ok(lock) => {
+                drop(lock);
+                drop(std::fs::remove_file(state_path(home)));
+                Some(spawn(global, home)?)
+            }
+            Err(_) => None,
+        };
+        let state = wait_until_ready(home, child, &bar).await;
+        // One that was just being killed may have looked alive: its lock tells.
+        tokio::time::sleep(LOOK_AGAIN).await;
+        if state.is_err() || home.lock().is_err() {
+            break state;
         }
-        Err(_) => None,
     };
-    let state = wait_until_ready(home, running, &bar).await;
     bar.finish_and_clear();
     state
 }
@@ -114,6 +121,9 @@ async fn wait_until_ready(
             Some(state) if state.ready => return Ok(state),
             Some(state) => bar.set_message(state.stage),
             None => {}
+        }
+        if child.is_none() && home.lock().is_ok() {
+            return Ok(DaemonState::default());
         }
         if let Some(Ok(Some(status))) = child.as_mut().map(std::process::Child::try_wait) {
             let log = home.logs().join("hangar.log");

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// Generous, because a machine may be busy; nothing waits for it to pass.
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(150);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 pub struct Plane {
@@ -82,19 +82,28 @@ impl Plane {
 
     /// A request to the simulated cloud's own admin endpoint.
     pub fn admin(&self, method: &str, path: &str, body: &Value) {
+        self.ask(method, path, &body.to_string());
+    }
+
+    pub fn admin_get(&self, path: &str) -> Value {
+        serde_json::from_str(&self.ask("GET", path, "")).unwrap()
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> String {
         use std::io::{Read as _, Write as _};
         let address = self.state()["cloud_url"].as_str().unwrap().trim_start_matches("http://").to_owned();
         let mut stream = std::net::TcpStream::connect(&address).unwrap();
-        let body = body.to_string();
+        let length = body.len();
         let head = format!(
-            "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-            body.len()
+            "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(body.as_bytes()).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
-        assert!(answer.contains(" 20"), "{method} {path}: {answer}");
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_default();
+        assert!(head.contains(" 20"), "{method} {path}: {answer}");
+        body.to_owned()
     }
 
     pub fn state(&self) -> Value {

@@ -1,0 +1,214 @@
+//! What it costs, in the rows of the peers' measurements. Run by `cargo xtask bench`; wall times are given beside a baseline of the same run.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark says what went wrong by panicking")]
+
+mod baseline;
+mod plane;
+
+use std::time::{Duration, Instant};
+
+use plane::{Plane, condition};
+use serde_json::{Value, json};
+
+const CLUSTER: &str = "capi-quickstart";
+const DEPLOYMENT: &str = "machinedeployment/capi-quickstart-md-0";
+
+/// The rows as they are measured, for people at once and for machines at the end.
+#[derive(Default)]
+struct Report(serde_json::Map<String, Value>);
+
+impl Report {
+    fn row(&mut self, name: &str, value: &str) {
+        println!("| {name:<62} | {value:>24} |");
+        self.0.insert(name.trim().to_owned(), value.into());
+    }
+}
+
+#[test]
+#[ignore = "a measurement, not a test: `cargo xtask bench` runs it"]
+fn what_it_costs() {
+    let baseline = baseline::one_plane_by_hand();
+    let mut report = Report::default();
+    println!();
+    report.row("by hand: etcd, API server ready", &seconds(baseline.api_ready));
+    report.row("by hand: controller manager and scheduler healthy too", &seconds(baseline.all_healthy));
+
+    let plane = Plane::new();
+    let began = Instant::now();
+    plane.ok(&["up"]);
+    report.row("hangar up, components at hand", &seconds(began.elapsed()));
+    let pid = plane.state()["pid"].to_string();
+
+    let applied = Instant::now();
+    plane.ok(&["up", "--no-wait", "examples/kamaji-openstack.yaml"]);
+    plane.until("kamajicontrolplane/kamaji-quickstart-control-plane", |object| {
+        object["status"]["readyReplicas"].as_i64().unwrap_or(0) > 0
+    });
+    let tenant = applied.elapsed();
+    report.row("apply to tenant API ready", &seconds(tenant));
+    report.row(
+        "  ratio to etcd..scheduler by hand (goal: at most 1.5)",
+        &format!("{:.2}", tenant.as_secs_f64() / baseline.all_healthy.as_secs_f64()),
+    );
+    available(&plane, 1);
+    report.row("apply to cluster available, one worker", &seconds(applied.elapsed()));
+
+    let first = counts(&plane);
+    report.row("OpenStack calls, infrastructure and first worker", &first.cloud.to_string());
+    report.row("  of which for the worker (ports, servers, flavors; goal: 6)", &first.worker.to_string());
+    report.row("tokens (goal: 1)", &first.tokens.to_string());
+    report.row("management API requests for the cluster (goal: 60)", &first.management.to_string());
+    report.row("  answered 409", &first.conflicts.to_string());
+
+    scale(&plane, 5);
+    let five = counts(&plane);
+    report.row("OpenStack calls per worker, 1 to 5 (goal: at most 6)", &per(five.cloud - first.cloud, 4));
+    report.row("management API requests per worker, 1 to 5", &per(five.management - first.management, 4));
+    scale(&plane, 1);
+    let one = counts(&plane);
+    report.row("OpenStack calls per worker deleted, 5 to 1 (goal: at most 5)", &per(one.cloud - five.cloud, 4));
+    report.row("server ACTIVE to Machine ready (goal: below 2 s)", &seconds(active_to_ready(&plane)));
+
+    rest(&plane, &mut report);
+    let (cpu, memory) = usage(&pid);
+    report.row("hangar process: CPU seconds so far", &format!("{cpu:.1} s"));
+    report.row("hangar process: resident memory", &format!("{} MiB", memory / 1024));
+
+    plane.kill();
+    plane.ok(&["up"]);
+    available(&plane, 1);
+    report.row("tokens after a restart (goal: 1)", &counts(&plane).tokens.to_string());
+    let began = Instant::now();
+    plane.kubectl(&["delete", "cluster", CLUSTER, "--timeout=180s"]);
+    report.row("cluster deleted", &seconds(began.elapsed()));
+    report.row("left in the cloud", &plane.inventory().len().to_string());
+    println!("{}", Value::Object(report.0));
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.2} s", time.as_secs_f64())
+}
+
+fn per(calls: u64, workers: u64) -> String {
+    format!("{:.1}", calls as f64 / workers as f64)
+}
+
+fn available(plane: &Plane, size: i64) {
+    plane.until(DEPLOYMENT, |object| {
+        object["status"]["availableReplicas"] == size && object["status"]["replicas"] == size
+    });
+    plane.until("cluster/capi-quickstart", |object| condition(object, "Available").0 == "True");
+}
+
+fn scale(plane: &Plane, size: i64) {
+    plane.kubectl(&["scale", DEPLOYMENT, &format!("--replicas={size}")]);
+    available(plane, size);
+}
+
+struct Counts {
+    management: u64,
+    conflicts: u64,
+    cloud: u64,
+    worker: u64,
+    tokens: u64,
+}
+
+/// Asks the background process for its own counts.
+fn counts(plane: &Plane) -> Counts {
+    let path = plane.home().join("counts.json");
+    std::fs::write(&path, b"").unwrap();
+    let value: Value = loop {
+        if let Ok(value) = serde_json::from_slice(&std::fs::read(&path).unwrap()) {
+            break value;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let sum = |map: &Value, wanted: &dyn Fn(&str) -> bool| {
+        map.as_object()
+            .unwrap()
+            .iter()
+            .filter(|(name, _)| wanted(name))
+            .map(|(_, count)| count.as_u64().unwrap())
+            .sum::<u64>()
+    };
+    let all = |wanted: &dyn Fn(&str) -> bool| {
+        value["clouds"].as_array().unwrap().iter().map(|cloud| sum(&cloud["calls"], wanted)).sum()
+    };
+    let of_worker = |name: &str| ["port", "server", "flavor"].iter().any(|word| name.contains(word));
+    Counts {
+        management: sum(&value["management"], &|_| true),
+        conflicts: value["conflicts"].as_u64().unwrap(),
+        cloud: all(&|_| true),
+        worker: all(&of_worker),
+        tokens: value["clouds"].as_array().unwrap().iter().map(|cloud| cloud["tokens"].as_u64().unwrap()).sum(),
+    }
+}
+
+/// From the moment when Nova says ACTIVE to the moment when the Machine says Ready.
+fn active_to_ready(plane: &Plane) -> Duration {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let clouds = std::fs::read(plane.home().join("clouds.yaml")).unwrap();
+    let config = hangar_openstack::CloudConfig::parse(&clouds, "openstack", None, None).unwrap();
+    let cloud = hangar_openstack::Cloud::new(config, hangar_openstack::http_transport(None).unwrap());
+    plane.kubectl(&["scale", DEPLOYMENT, "--replicas=2"]);
+    let active = runtime.block_on(async {
+        loop {
+            let servers = cloud.servers(&hangar_openstack::ServerQuery::default()).await.unwrap();
+            if servers.iter().filter(|server| server.status == "ACTIVE").count() == 2 {
+                return Instant::now();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    plane.until("machines", |list| {
+        let machines = list["items"].as_array().cloned().unwrap_or_default();
+        machines.len() == 2 && machines.iter().all(|machine| condition(machine, "Ready").0 == "True")
+    });
+    let time = active.elapsed();
+    scale(plane, 1);
+    time
+}
+
+/// Nothing is written when nothing happens.
+fn rest(plane: &Plane, report: &mut Report) {
+    let length: u64 = std::env::var("HANGAR_REST_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+    plane.admin("DELETE", "/admin/journal", &json!(null));
+    let before = writes(plane);
+    std::thread::sleep(Duration::from_secs(length));
+    let after = writes(plane);
+    report.row(&format!("at rest, {length} s: writes to the management API"), &format!("{}", after - before));
+    let journal = plane.admin_get("/admin/journal");
+    let mutations = journal.as_array().unwrap().iter().filter(|call| call["method"] != "GET").count();
+    report.row(
+        &format!("at rest, {length} s: cloud calls / mutations"),
+        &format!("{} / {mutations}", journal.as_array().unwrap().len()),
+    );
+}
+
+/// Every write that the API server has served, whoever made it.
+fn writes(plane: &Plane) -> u64 {
+    let metrics = plane.kubectl(&["get", "--raw", "/metrics"]);
+    let written = |line: &&str| {
+        line.starts_with("apiserver_request_total{")
+            && ["POST", "PUT", "PATCH", "APPLY", "DELETE"].iter().any(|verb| line.contains(&format!("verb=\"{verb}\"")))
+    };
+    // Asking whether somebody may do something is a POST as well, and writes nothing.
+    let asking = |line: &&str| {
+        line.contains("subjectaccessreviews") || line.contains("tokenreviews") || line.contains("selfsubject")
+    };
+    let lines = metrics.lines().filter(written).filter(|line| !asking(line));
+    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64
+}
+
+/// CPU seconds and KiB of resident memory of a process.
+fn usage(pid: &str) -> (f64, u64) {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: f64 = fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let memory = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS"))
+        .and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
+    (ticks / 100.0, memory.unwrap())
+}
