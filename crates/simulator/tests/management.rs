@@ -1,5 +1,7 @@
 //! The engine's one way to write, against an API whose answers get lost.
 
+#![allow(clippy::unwrap_used, reason = "the helpers of a test file are tests too")]
+
 use std::sync::Arc;
 
 use hangar_api::Object;
@@ -17,6 +19,7 @@ fn cluster(api: &KubeApi) -> Object {
 async fn a_status_whose_answer_was_lost_is_written_again_even_if_the_cache_has_not_seen_it() {
     let api = KubeApi::new(KubeApiOptions::default());
     let mut object = Object::named("cluster.x-k8s.io/v1beta2", "Cluster", "default", "c");
+    object.0["spec"] = json!({ "paused": true });
     object.0["status"] = json!({ "phase": "Provisioned" });
     api.put(object.0);
     let (changed, _changes) = tokio::sync::mpsc::unbounded_channel();

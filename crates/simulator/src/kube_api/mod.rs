@@ -11,6 +11,7 @@ mod ownership;
 mod refusal;
 mod resource;
 mod rules;
+mod schema;
 mod selector;
 mod store;
 mod target;

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::refusal::Refusal;
 use super::resource::Resource;
+use super::schema;
 use super::store::{Store, finalizers, is_deleting, text};
 
 /// What only the server sets.
@@ -30,7 +31,8 @@ pub(super) fn created(store: &mut Store, resource: &Resource, mut new: Value, no
         fields.remove("status");
     }
     fill_in(store, resource, None, &mut new);
-    admitted(resource, None, new)
+    let new = admitted(resource, None, new)?;
+    checked(store, resource, new)
 }
 
 /// The proposed object under the rules of an update; `status` says that it came through the status subresource.
@@ -44,7 +46,8 @@ pub(super) fn updated(
     if status {
         let mut kept = old.clone();
         move_status(&new, &mut kept);
-        return Ok(kept);
+        fit(resource, &mut kept);
+        return checked(store, resource, kept);
     }
     if resource.status {
         move_status(old, &mut new);
@@ -58,7 +61,8 @@ pub(super) fn updated(
         return Err(Refusal::invalid(resource, text(old, "name"), &why));
     }
     fill_in(store, resource, Some(old), &mut new);
-    admitted(resource, Some(old), new)
+    let new = admitted(resource, Some(old), new)?;
+    checked(store, resource, new)
 }
 
 fn move_status(from: &Value, to: &mut Value) {
@@ -87,9 +91,36 @@ fn fill_in(store: &mut Store, resource: &Resource, old: Option<&Value>, new: &mu
     match (resource.group.as_str(), resource.kind.as_str()) {
         ("", "Secret") => secret(new),
         ("", "Service") => service(store, old, new),
-        _ => {}
+        _ => fit(resource, new),
     }
     drop_empty_metadata(new);
+}
+
+/// Unknown fields go, defaults come.
+fn fit(resource: &Resource, new: &mut Value) {
+    if let Some(schema) = schema::installed(resource) {
+        schema::prune(new, schema);
+        schema::fill_in(new, schema);
+    }
+}
+
+fn checked(store: &Store, resource: &Resource, new: Value) -> Result<Value, Refusal> {
+    let Some(schema) = schema::installed(resource) else { return Ok(new) };
+    let faults = schema::check(&new, schema, &store.patterns);
+    if faults.is_empty() { Ok(new) } else { Err(Refusal::invalid(resource, text(&new, "name"), &faults.join(", "))) }
+}
+
+/// What an applied configuration says that the schema does not know is an error, not an oversight.
+pub(super) fn declared(resource: &Resource, config: &Value) -> Result<(), Refusal> {
+    let Some(schema) = schema::installed(resource) else { return Ok(()) };
+    let unknown = schema::prune(&mut config.clone(), schema);
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let list: Vec<String> = unknown.iter().map(|path| format!("{path}: field not declared in schema")).collect();
+    let name = text(config, "name");
+    let words = format!("failed to create typed patch object ({name}; {}): {}", resource.kind, list.join(", "));
+    Err(Refusal::plain(500, &words))
 }
 
 /// Empty lists and maps of the metadata are not kept.

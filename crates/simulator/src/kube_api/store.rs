@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::ownership::Owners;
 use super::resource::Resource;
+use super::schema::Patterns;
 
 /// How many events are kept for watches that come back.
 const LOG_LENGTH: usize = 20_000;
@@ -43,6 +44,7 @@ pub(super) struct Store {
     /// Versions before this one have been forgotten.
     pub forgotten: u64,
     learnt: BTreeMap<(String, String), Resource>,
+    pub patterns: Patterns,
     seed: u64,
     ids: u64,
     addresses: u32,

@@ -140,6 +140,7 @@ impl Request<'_> {
             return Err(Refusal::plain(400, "fieldManager: Required value: is required for apply patch"));
         }
         let config = self.inward(body)?;
+        rules::declared(&self.resource, &config)?;
         let name = self.target.name.clone().unwrap_or_default();
         let uid = text(&config, "uid").to_owned();
         let Some(old) = self.store.get(&self.key(&name)).cloned() else {
