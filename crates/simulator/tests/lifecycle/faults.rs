@@ -60,6 +60,7 @@ async fn troubled(seed: u64) -> (Vec<ApiCall>, Vec<Call>) {
     simulation.cloud.set_fault_hook(Arc::new(move |_| cloud_fault(cloud.throw())));
     simulation.tenants.set_faults(Some(Arc::new(move |_: &ApiCall| api_fault(tenants.throw()))));
     simulation.start(Some(Arc::new(move |_, _| die.throw() < DEATHS)));
+    simulation.becomes_available(1).await;
     grow_and_go(&simulation).await;
     simulation.stop().await;
     (simulation.management.requests(), simulation.cloud.journal())

@@ -16,19 +16,12 @@ use simulation::Simulation;
 /// Create, grow, shrink, delete.
 async fn lifecycle(simulation: &Simulation) {
     simulation.apply_example().await;
+    simulation.becomes_available(1).await;
     grow_and_go(simulation).await;
 }
 
-/// Create and delete.
-async fn come_and_go(simulation: &Simulation) {
-    simulation.apply_example().await;
-    simulation.becomes_available(1).await;
-    simulation.delete_cluster().await;
-}
-
-/// The lifecycle from where the objects have been applied.
+/// The lifecycle of a cluster that is there.
 async fn grow_and_go(simulation: &Simulation) {
-    simulation.becomes_available(1).await;
     simulation.scale(3);
     simulation.becomes_available(3).await;
     simulation.scale(1);
