@@ -25,8 +25,8 @@ const HOSTED: [&str; 3] = ["KamajiControlPlane", "K0smotronControlPlane", "Hoste
 
 pub struct OpenStackClusters {
     context: Arc<Context>,
-    /// By UID: the generation that it was read for, when, and what it was.
-    known: Mutex<BTreeMap<String, (i64, Instant, CloudView)>>,
+    /// By UID: when the cloud was read, and what it was. The endpoint that a control plane writes is no reason to read it again.
+    known: Mutex<BTreeMap<String, (Instant, CloudView)>>,
 }
 
 impl OpenStackClusters {
@@ -41,9 +41,7 @@ impl OpenStackClusters {
 
     fn remembered(&self, object: &Object) -> Option<CloudView> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let (generation, at, view) = known.get(object.uid())?;
-        // The endpoint that a control plane writes is no reason to ask the cloud again.
-        let _ = generation;
+        let (at, view) = known.get(object.uid())?;
         (at.elapsed() < DRIFT).then(|| view.clone())
     }
 
@@ -147,7 +145,7 @@ fn new_rule(group_id: &str, rule: &SecurityGroupRule) -> openstack::CreateSecuri
     }
 }
 
-async fn carry_out(session: &Session, call: &CloudCall) -> Result<CloudAnswer, openstack::Error> {
+async fn carry_out(session: &Session, call: &CloudCall, now: Timestamp) -> Result<CloudAnswer, openstack::Error> {
     let cloud = &session.cloud;
     let gone = |result: Result<(), openstack::Error>| match result {
         Err(error) if !error.is_not_found() => Err(error),
@@ -177,7 +175,7 @@ async fn carry_out(session: &Session, call: &CloudCall) -> Result<CloudAnswer, o
         CloudCall::CreatePort(_)
         | CloudCall::DeletePort { .. }
         | CloudCall::CreateServer(_)
-        | CloudCall::DeleteServer { .. } => crate::open_stack_machine::carry_out(session, call).await,
+        | CloudCall::DeleteServer { .. } => crate::open_stack_machine::carry_out(session, call, now).await,
     }
 }
 
@@ -218,7 +216,10 @@ impl Controller for OpenStackClusters {
     async fn act(&self, world: &World, step: Step) -> Result<Effect, Reason> {
         let Step::Cloud(call) = step else { return act_on_management(self.context.management(), step).await };
         let session = self.session(&world.object).await?;
-        carry_out(&session, &call).await.map(Effect::Cloud).map_err(|error| self.context.clouds.refusal(&error))
+        carry_out(&session, &call, (self.context.passes.clock)())
+            .await
+            .map(Effect::Cloud)
+            .map_err(|error| self.context.clouds.refusal(&error))
     }
 
     fn absorb(&self, world: &mut World, effect: Effect) {
@@ -269,8 +270,8 @@ impl Controller for OpenStackClusters {
             world.refusal.is_none() && !matches!(progress, Progress::Blocked(Reason { wake: Wake::Retry, .. }));
         match &world.cloud {
             Some(view) if trusted && !world.object.is_deleting() => {
-                let at = known.get(world.object.uid()).map_or_else(Instant::now, |(_, at, _)| *at);
-                known.insert(world.object.uid().to_owned(), (world.object.generation(), at, view.clone()));
+                let at = known.get(world.object.uid()).map_or_else(Instant::now, |(at, _)| *at);
+                known.insert(world.object.uid().to_owned(), (at, view.clone()));
             }
             _ => drop(known.remove(world.object.uid())),
         }

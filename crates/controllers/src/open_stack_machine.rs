@@ -122,8 +122,12 @@ async fn port_networks(session: &Session, world: &World) -> Result<Vec<Option<St
     Ok(networks)
 }
 
-pub(crate) async fn carry_out(session: &Session, call: &CloudCall) -> Result<CloudAnswer, openstack::Error> {
-    let answer = try_out(session, call).await;
+pub(crate) async fn carry_out(
+    session: &Session,
+    call: &CloudCall,
+    now: Timestamp,
+) -> Result<CloudAnswer, openstack::Error> {
+    let answer = try_out(session, call, now).await;
     if let Err(error) = &answer
         && matches!(
             error.kind,
@@ -135,7 +139,7 @@ pub(crate) async fn carry_out(session: &Session, call: &CloudCall) -> Result<Clo
     answer
 }
 
-async fn try_out(session: &Session, call: &CloudCall) -> Result<CloudAnswer, openstack::Error> {
+async fn try_out(session: &Session, call: &CloudCall, now: Timestamp) -> Result<CloudAnswer, openstack::Error> {
     let cloud = &session.cloud;
     match call {
         CloudCall::CreatePort(new) => {
@@ -149,7 +153,7 @@ async fn try_out(session: &Session, call: &CloudCall) -> Result<CloudAnswer, ope
         }
         CloudCall::CreateServer(new) => {
             let id = cloud.create_server(&server_body(new)).await?;
-            let created_at = jiff::Timestamp::now().to_string();
+            let created_at = now.to_string();
             let server = Server {
                 id,
                 name: new.name.clone(),
@@ -277,7 +281,8 @@ impl Controller for OpenStackMachines {
     async fn act(&self, world: &World, step: Step) -> Result<Effect, Reason> {
         let Step::Cloud(call) = step else { return act_on_management(self.context.management(), step).await };
         let session = self.session(world).await?;
-        carry_out(&session, &call).await.map(Effect::Cloud).map_err(|error| self.context.clouds.refusal(&error))
+        let now = (self.context.passes.clock)();
+        carry_out(&session, &call, now).await.map(Effect::Cloud).map_err(|error| self.context.clouds.refusal(&error))
     }
 
     fn absorb(&self, world: &mut World, effect: Effect) {

@@ -152,21 +152,23 @@ impl Management {
             ..DeleteParams::default()
         };
         match api_for(&self.client, key).delete(&key.name, &params).await {
-            Ok(answer) => {
-                if let Some(object) = answer.left() {
-                    self.take(stripped(object));
-                }
-                Ok(())
-            }
-            Err(error) => match self.error(key, error) {
-                ApiError::NotFound { .. } => {
-                    if let Some(gone) = self.cache.get(key).and_then(|object| self.cache.remove(&object)) {
-                        drop(self.changes.send(gone));
-                    }
-                    Ok(())
-                }
-                other => Err(other),
+            Ok(answer) => match answer.left() {
+                Some(object) => self.take(stripped(object)),
+                // Gone at once: the watch will say so later, the next pass must know it now.
+                None => self.forget(key, uid),
             },
+            Err(error) => match self.error(key, error) {
+                ApiError::NotFound { .. } => self.forget(key, uid),
+                other => return Err(other),
+            },
+        }
+        Ok(())
+    }
+
+    fn forget(&self, key: &ObjectKey, uid: &str) {
+        let known = self.cache.get(key).filter(|object| object.uid() == uid);
+        if let Some(gone) = known.and_then(|object| self.cache.remove(&object)) {
+            drop(self.changes.send(gone));
         }
     }
 
