@@ -3,6 +3,7 @@
 //! Flows: a key from the queue -> [`Controllers`] -> the controller of its kind -> the engine's pass. Holds: controllers read and carry out;
 //! every decision is the planner's.
 
+mod cloud_calls;
 pub mod clouds;
 mod cluster;
 mod data_store;

@@ -8,13 +8,14 @@ use async_trait::async_trait;
 use hangar_api::{Kind as _, Object, ObjectKey, kinds};
 use hangar_engine::pass::{Controller, PassError, act_on_management};
 use hangar_openstack as openstack;
-use hangar_planner::cloud::{CloudAnswer, CloudCall, Network, SecurityGroup, SecurityGroupRule, Subnet};
+use hangar_planner::cloud::{CloudAnswer, Network, Subnet};
 use hangar_planner::open_stack_cluster::{self as planner, CloudView, Role, World};
-use hangar_planner::{Effect, OwnerKey, Plan, Progress, Reason, Step, Wake};
+use hangar_planner::{Effect, Plan, Progress, Reason, Step, Wake};
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::cloud_calls::{carry_out, group};
 use crate::clouds::Session;
 use crate::{Context, cluster_of, owned, typed};
 
@@ -105,78 +106,6 @@ pub(crate) fn network_query(parameter: &Value) -> openstack::NetworkQuery {
 
 fn subnet(wire: openstack::Subnet) -> Subnet {
     Subnet { id: wire.id, name: wire.name, network_id: wire.network_id, cidr: wire.cidr, tags: wire.tags }
-}
-
-fn group(wire: openstack::SecurityGroup) -> SecurityGroup {
-    SecurityGroup {
-        key: OwnerKey::find_in(&wire.description),
-        rules: wire.security_group_rules.into_iter().map(rule).collect(),
-        created_at: wire.created_at.unwrap_or_default(),
-        id: wire.id,
-        name: wire.name,
-    }
-}
-
-fn rule(wire: openstack::SecurityGroupRule) -> SecurityGroupRule {
-    SecurityGroupRule {
-        id: wire.id,
-        direction: wire.direction,
-        ether_type: wire.ethertype,
-        protocol: wire.protocol,
-        port_range_min: wire.port_range_min.map(i64::from),
-        port_range_max: wire.port_range_max.map(i64::from),
-        remote_group_id: wire.remote_group_id,
-        remote_ip_prefix: wire.remote_ip_prefix,
-        description: wire.description,
-    }
-}
-
-fn new_rule(group_id: &str, rule: &SecurityGroupRule) -> openstack::CreateSecurityGroupRule {
-    openstack::CreateSecurityGroupRule {
-        security_group_id: group_id.to_owned(),
-        direction: rule.direction.clone(),
-        ethertype: Some(rule.ether_type.clone()),
-        protocol: rule.protocol.clone(),
-        port_range_min: rule.port_range_min.and_then(|port| i32::try_from(port).ok()),
-        port_range_max: rule.port_range_max.and_then(|port| i32::try_from(port).ok()),
-        remote_group_id: rule.remote_group_id.clone(),
-        remote_ip_prefix: rule.remote_ip_prefix.clone(),
-        description: Some(rule.description.clone()),
-    }
-}
-
-async fn carry_out(session: &Session, call: &CloudCall, now: Timestamp) -> Result<CloudAnswer, openstack::Error> {
-    let cloud = &session.cloud;
-    let gone = |result: Result<(), openstack::Error>| match result {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(()),
-    };
-    match call {
-        CloudCall::CreateSecurityGroup { name, description, .. } => {
-            let body = openstack::CreateSecurityGroup {
-                name: name.clone(),
-                description: Some(description.clone()),
-                ..Default::default()
-            };
-            cloud.create_security_group(&body).await.map(|wire| CloudAnswer::SecurityGroup(group(wire)))
-        }
-        CloudCall::DeleteSecurityGroup { id } => {
-            gone(cloud.delete_security_group(id).await).map(|()| CloudAnswer::SecurityGroupGone { id: id.clone() })
-        }
-        CloudCall::CreateRules { group_id, rules } => {
-            let bodies: Vec<_> = rules.iter().map(|rule| new_rule(group_id, rule)).collect();
-            let made = cloud.create_security_group_rules(&bodies).await?;
-            Ok(CloudAnswer::Rules { group_id: group_id.clone(), rules: made.into_iter().map(rule).collect() })
-        }
-        CloudCall::DeleteRule { group_id, id } => {
-            let answer = CloudAnswer::RuleGone { group_id: group_id.clone(), id: id.clone() };
-            gone(cloud.delete_security_group_rule(id).await).map(|()| answer)
-        }
-        CloudCall::CreatePort(_)
-        | CloudCall::DeletePort { .. }
-        | CloudCall::CreateServer(_)
-        | CloudCall::DeleteServer { .. } => crate::open_stack_machine::carry_out(session, call, now).await,
-    }
 }
 
 #[async_trait]

@@ -1,23 +1,22 @@
 //! OpenStackMachine: reads its server and its ports from the project's lists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use hangar_api::{Kind as _, Object, ObjectKey, kinds};
 use hangar_engine::pass::{Controller, PassError, act_on_management};
 use hangar_openstack as openstack;
-use hangar_planner::cloud::{CloudAnswer, CloudCall, NewPort, NewServer, Server};
+use hangar_planner::cloud::CloudAnswer;
 use hangar_planner::open_stack_machine::{self as planner, CloudView, Named, UserData, World};
 use hangar_planner::{Effect, Plan, Progress, Reason, Step};
 use jiff::Timestamp;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::clouds::{self, Session};
+use crate::cloud_calls::carry_out;
+use crate::clouds::Session;
 use crate::{Context, cluster_of, owned, referenced, typed};
 
 /// While a server builds or goes, a list may be this old.
@@ -30,7 +29,7 @@ pub struct OpenStackMachines {
     /// By UID: machines whose server runs, and since when we know.
     settled: Mutex<BTreeMap<String, (Instant, CloudView)>>,
     /// Machines that wait for Nova: their next look must be a new one.
-    pending: Mutex<BTreeMap<String, ()>>,
+    pending: Mutex<BTreeSet<String>>,
 }
 
 impl OpenStackMachines {
@@ -52,7 +51,7 @@ impl OpenStackMachines {
 
     async fn read(&self, world: &World) -> Result<CloudView, Reason> {
         let session = self.session(world).await?;
-        let waits = self.pending.lock().unwrap_or_else(PoisonError::into_inner).contains_key(world.object.uid());
+        let waits = self.pending.lock().unwrap_or_else(PoisonError::into_inner).contains(world.object.uid());
         let view = read_view(&session, world, waits.then_some(PENDING_AGE)).await;
         view.map_err(|error| self.context.clouds.refusal(&error))
     }
@@ -120,121 +119,6 @@ async fn port_networks(session: &Session, world: &World) -> Result<Vec<Option<St
         });
     }
     Ok(networks)
-}
-
-pub(crate) async fn carry_out(
-    session: &Session,
-    call: &CloudCall,
-    now: Timestamp,
-) -> Result<CloudAnswer, openstack::Error> {
-    let answer = try_out(session, call, now).await;
-    if let Err(error) = &answer
-        && matches!(
-            error.kind,
-            openstack::ErrorKind::Server | openstack::ErrorKind::Unreachable | openstack::ErrorKind::Malformed
-        )
-    {
-        session.doubt().await;
-    }
-    answer
-}
-
-async fn try_out(session: &Session, call: &CloudCall, now: Timestamp) -> Result<CloudAnswer, openstack::Error> {
-    let cloud = &session.cloud;
-    match call {
-        CloudCall::CreatePort(new) => {
-            let made = cloud.create_port(&port_body(new)).await?;
-            if !new.tags.is_empty() {
-                cloud.set_tags("ports", &made.id, &new.tags).await?;
-            }
-            let port = clouds::port(&made);
-            session.add_port(port.clone()).await;
-            Ok(CloudAnswer::Port(port))
-        }
-        CloudCall::CreateServer(new) => {
-            let id = cloud.create_server(&server_body(new)).await?;
-            let created_at = now.to_string();
-            let server = Server {
-                id,
-                name: new.name.clone(),
-                status: "BUILD".into(),
-                key: new.key.clone(),
-                created_at,
-                ..Server::default()
-            };
-            session.add_server(server.clone()).await;
-            Ok(CloudAnswer::Server(server))
-        }
-        CloudCall::DeletePort { id } => {
-            tolerate(cloud.delete_port(id).await)?;
-            session.remove_port(id).await;
-            Ok(CloudAnswer::PortGone { id: id.clone() })
-        }
-        CloudCall::DeleteServer { id } => {
-            tolerate(cloud.delete_server(id).await)?;
-            session.mark_deleting(id).await;
-            Ok(CloudAnswer::ServerGoing { id: id.clone() })
-        }
-        other => Ok(CloudAnswer::PortGone { id: format!("{other:?}") }),
-    }
-}
-
-/// What is gone already is what we wanted.
-fn tolerate(result: Result<(), openstack::Error>) -> Result<(), openstack::Error> {
-    match result {
-        Err(error) if !error.is_not_found() => Err(error),
-        _ => Ok(()),
-    }
-}
-
-fn port_body(new: &NewPort) -> openstack::CreatePort {
-    let fixed_ips: Vec<_> = new
-        .fixed_ips
-        .iter()
-        .map(|(subnet, address)| openstack::FixedIp { subnet_id: subnet.clone(), ip_address: address.clone() })
-        .collect();
-    let pairs: Vec<_> = new
-        .allowed_address_pairs
-        .iter()
-        .map(|(address, mac)| openstack::AddressPair { ip_address: address.clone(), mac_address: mac.clone() })
-        .collect();
-    openstack::CreatePort {
-        network_id: new.network_id.clone(),
-        name: new.name.clone(),
-        description: Some(new.description.clone()),
-        admin_state_up: new.admin_state_up,
-        mac_address: new.mac_address.clone(),
-        fixed_ips: (!fixed_ips.is_empty()).then_some(fixed_ips),
-        security_groups: new.security_groups.clone(),
-        allowed_address_pairs: (!pairs.is_empty()).then_some(pairs),
-        port_security_enabled: new.port_security,
-        propagate_uplink_status: new.propagate_uplink_status,
-        vnic_type: new.vnic_type.clone(),
-        host_id: new.host_id.clone(),
-        ..Default::default()
-    }
-}
-
-fn server_body(new: &NewServer) -> openstack::CreateServer {
-    let hints = new.server_group_id.iter().map(|group| ("group".to_owned(), group.clone().into()));
-    openstack::CreateServer {
-        name: new.name.clone(),
-        flavor_id: new.flavor_id.clone(),
-        image_id: new.image_id.clone(),
-        availability_zone: new.availability_zone.clone(),
-        networks: new
-            .port_ids
-            .iter()
-            .map(|id| openstack::ServerNetwork { port: Some(id.clone()), ..Default::default() })
-            .collect(),
-        user_data: Some(STANDARD.encode(&new.user_data)),
-        tags: new.tags.clone(),
-        metadata: new.metadata.clone(),
-        config_drive: new.config_drive,
-        key_name: new.key_name.clone(),
-        scheduler_hints: hints.collect(),
-        ..Default::default()
-    }
 }
 
 #[async_trait]
@@ -337,7 +221,7 @@ impl Controller for OpenStackMachines {
             (Progress::Waiting(_) | Progress::Blocked(_), Some(view)) => {
                 settled.remove(&uid);
                 if !view.servers.is_empty() {
-                    pending.insert(uid, ());
+                    pending.insert(uid);
                 }
             }
             _ => drop(settled.remove(&uid)),
