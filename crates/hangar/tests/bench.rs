@@ -5,6 +5,7 @@
 mod baseline;
 mod plane;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use plane::{Plane, condition};
@@ -172,32 +173,49 @@ fn active_to_ready(plane: &Plane) -> Duration {
 /// Nothing is written when nothing happens.
 fn rest(plane: &Plane, report: &mut Report) {
     let length: u64 = std::env::var("HANGAR_REST_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
+    let mut before = writes(plane);
+    // What was done just before may still be reported: rest begins with five quiet seconds.
+    loop {
+        std::thread::sleep(Duration::from_secs(5));
+        let now = writes(plane);
+        if now == std::mem::replace(&mut before, now.clone()) {
+            break;
+        }
+    }
     plane.admin("DELETE", "/admin/journal", &json!(null));
-    let before = writes(plane);
     std::thread::sleep(Duration::from_secs(length));
     let after = writes(plane);
-    report.row(&format!("at rest, {length} s: writes to the management API"), &format!("{}", after - before));
-    let journal = plane.admin_get("/admin/journal");
-    let mutations = journal.as_array().unwrap().iter().filter(|call| call["method"] != "GET").count();
+    let changed: Vec<&String> =
+        after.iter().filter(|(name, count)| before.get(*name) != Some(count)).map(|(name, _)| name).collect();
+    let total = |writes: &BTreeMap<String, u64>| writes.values().sum::<u64>();
     report.row(
-        &format!("at rest, {length} s: cloud calls / mutations"),
-        &format!("{} / {mutations}", journal.as_array().unwrap().len()),
+        &format!("at rest, {length} s: writes to the management API"),
+        &(total(&after) - total(&before)).to_string(),
     );
+    changed.iter().for_each(|name| println!("  written at rest: {name}"));
+    let journal = plane.admin_get("/admin/journal");
+    let calls = journal.as_array().unwrap();
+    let mutations = calls.iter().filter(|call| call["method"] != "GET").count();
+    report.row(&format!("at rest, {length} s: cloud calls / mutations"), &format!("{} / {mutations}", calls.len()));
 }
 
-/// Every write that the API server has served, whoever made it.
-fn writes(plane: &Plane) -> u64 {
+/// Every write that the API server has served, whoever made it, by what it was.
+fn writes(plane: &Plane) -> BTreeMap<String, u64> {
     let metrics = plane.kubectl(&["get", "--raw", "/metrics"]);
     let written = |line: &&str| {
+        let verbs = ["POST", "PUT", "PATCH", "APPLY", "DELETE"];
         line.starts_with("apiserver_request_total{")
-            && ["POST", "PUT", "PATCH", "APPLY", "DELETE"].iter().any(|verb| line.contains(&format!("verb=\"{verb}\"")))
+            && verbs.iter().any(|verb| line.contains(&format!("verb=\"{verb}\"")))
     };
     // Asking whether somebody may do something is a POST as well, and writes nothing.
-    let asking = |line: &&str| {
-        line.contains("subjectaccessreviews") || line.contains("tokenreviews") || line.contains("selfsubject")
-    };
+    let asking =
+        |line: &&str| ["subjectaccessreviews", "tokenreviews", "selfsubject"].iter().any(|word| line.contains(word));
     let lines = metrics.lines().filter(written).filter(|line| !asking(line));
-    lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>() as u64
+    lines
+        .filter_map(|line| {
+            line.rsplit_once(' ').map(|(name, count)| (name.to_owned(), count.parse::<f64>().unwrap_or(0.0) as u64))
+        })
+        .collect()
 }
 
 /// CPU seconds and KiB of resident memory of a process.
