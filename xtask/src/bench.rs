@@ -40,8 +40,11 @@ fn measure(root: &Path, as_json: bool) -> Result<Option<Vec<Value>>> {
     if !root.join(BENCHMARKS).is_file() {
         return Ok(None);
     }
-    let arguments = ["test", "--release", "--package", "hangar", "--test", "bench", "--", "--ignored", "--nocapture"];
-    let text = run::output(run::cargo(root, &arguments))?;
+    // The measured program is the release build; what measures it need not be, and would have to be compiled once more.
+    let mut command =
+        run::cargo(root, &["test", "--package", "hangar", "--test", "bench", "--", "--ignored", "--nocapture"]);
+    command.env("HANGAR_BINARY", binary(root)?);
+    let text = run::output(command)?;
     if !as_json {
         print!("{text}");
     }

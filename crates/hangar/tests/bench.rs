@@ -42,9 +42,7 @@ fn what_it_costs() {
 
     let applied = Instant::now();
     plane.ok(&["up", "--no-wait", "examples/kamaji-openstack.yaml"]);
-    plane.until("kamajicontrolplane/kamaji-quickstart-control-plane", |object| {
-        object["status"]["readyReplicas"].as_i64().unwrap_or(0) > 0
-    });
+    plane.wait("kamajicontrolplane/kamaji-quickstart-control-plane", "jsonpath={.status.readyReplicas}=1");
     let tenant = applied.elapsed();
     report.row("apply to tenant API ready", &seconds(tenant));
     report.row(
@@ -95,10 +93,9 @@ fn per(calls: u64, workers: u64) -> String {
 }
 
 fn available(plane: &Plane, size: i64) {
-    plane.until(DEPLOYMENT, |object| {
-        object["status"]["availableReplicas"] == size && object["status"]["replicas"] == size
-    });
-    plane.until("cluster/capi-quickstart", |object| condition(object, "Available").0 == "True");
+    plane.wait(DEPLOYMENT, &format!("jsonpath={{.status.replicas}}={size}"));
+    plane.wait(DEPLOYMENT, &format!("jsonpath={{.status.availableReplicas}}={size}"));
+    plane.wait("cluster/capi-quickstart", "condition=Available");
 }
 
 fn scale(plane: &Plane, size: i64) {

@@ -17,6 +17,11 @@ use serde_json::Value;
 const PATIENCE: Duration = Duration::from_secs(150);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
+/// The program that was built with this test, or another build of it that a benchmark names.
+fn program() -> PathBuf {
+    std::env::var_os("HANGAR_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_hangar").into(), PathBuf::from)
+}
+
 pub struct Plane {
     home: tempfile::TempDir,
 }
@@ -32,7 +37,7 @@ impl Plane {
 
     /// Runs the program and returns what it said.
     pub fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hangar"));
+        let mut command = Command::new(program());
         command.current_dir(repository()).env("HANGAR_HOME", self.home()).env_remove("KUBECONFIG");
         command.args(arguments).output().unwrap()
     }
@@ -71,6 +76,12 @@ impl Plane {
             assert!(began.elapsed() < PATIENCE, "gave up waiting for {what}:\n{object:#}\n{}", self.log_tail());
             std::thread::sleep(LOOK_AGAIN);
         }
+    }
+
+    /// Waits without asking again and again: for measurements, which asking would disturb.
+    pub fn wait(&self, what: &str, wanted: &str) {
+        let (condition, timeout) = (format!("--for={wanted}"), format!("--timeout={}s", PATIENCE.as_secs()));
+        self.kubectl(&["wait", what, &condition, &timeout]);
     }
 
     pub fn inventory(&self) -> Vec<Value> {
