@@ -16,6 +16,8 @@ use hangar_planner::{OwnerKey, Reason, Wake};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::secrets::Secrets;
+
 /// Makes a transport for a cloud; a simulation has its own.
 pub type Transports = Arc<dyn Fn(&CloudConfig) -> Result<Transport, String> + Send + Sync>;
 
@@ -25,8 +27,7 @@ const FLAVORS_AGE: Duration = Duration::from_secs(600);
 pub struct Clouds {
     transports: Transports,
     sessions: Mutex<BTreeMap<String, Arc<Session>>>,
-    /// Secrets that were read, by key, so that a pass costs no request.
-    secrets: Mutex<BTreeMap<ObjectKey, Object>>,
+    secrets: Secrets,
 }
 
 /// One credential's session.
@@ -44,7 +45,7 @@ struct Project {
 
 impl Clouds {
     pub fn new(transports: Transports) -> Self {
-        Self { transports, sessions: Mutex::default(), secrets: Mutex::default() }
+        Self { transports, sessions: Mutex::default(), secrets: Secrets::default() }
     }
 
     /// The session that an identityRef names.
@@ -89,26 +90,14 @@ impl Clouds {
     }
 
     async fn secret(&self, management: &Management, key: &ObjectKey) -> Result<Object, Reason> {
-        let known = self.secrets.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
-        if let Some(secret) = known {
-            return Ok(secret);
-        }
-        match management.get(key).await {
-            Ok(Some(secret)) => {
-                self.secrets.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), secret.clone());
-                Ok(secret)
-            }
+        match self.secrets.get(management, key).await {
+            Ok(Some(secret)) => Ok(secret),
             Ok(None) => Err(blocked(
                 "IdentityNotFound",
                 &format!("there is no Secret {}/{}; create it with the key clouds.yaml", key.namespace, key.name),
             )),
             Err(error) => Err(blocked("APIServerUnreachable", &error.to_string())),
         }
-    }
-
-    /// After a refusal the Secret is read again: somebody may have mended it.
-    pub fn forget_secrets(&self) {
-        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
     /// Every session's calls so far, for benchmarks and metrics.
@@ -121,7 +110,7 @@ impl Clouds {
     pub fn refusal(&self, error: &Error) -> Reason {
         let code = match error.kind {
             ErrorKind::Unauthorized => {
-                self.forget_secrets();
+                self.secrets.forget();
                 "OpenStackAuthenticationFailed"
             }
             ErrorKind::Quota => "QuotaExceeded",

@@ -13,30 +13,25 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::datastores::DatastoreAccess;
+use crate::secrets::Secrets;
 use crate::{Context, cluster_of, issue, owned, referenced, tenant_calls, typed};
 
 pub struct KamajiControlPlanes {
     context: Arc<Context>,
     /// The version that a tenant reported, by UID and generation of its Deployment.
     versions: Mutex<BTreeMap<(String, i64), String>>,
-    /// DataStores that were read, by name and version.
-    access: Mutex<BTreeMap<(String, String), (DatastoreAccess, Signer)>>,
+    secrets: Secrets,
 }
 
 impl KamajiControlPlanes {
     pub fn new(context: Arc<Context>) -> Self {
-        Self { context, versions: Mutex::default(), access: Mutex::default() }
+        Self { context, versions: Mutex::default(), secrets: Secrets::default() }
     }
 
     /// The DataStore with everything that it refers to.
     async fn datastore(&self, name: &str) -> Result<(DatastoreAccess, Signer), DatastoreView> {
         let store = self.context.cache().get(&ObjectKey::of::<kinds::DataStore>("", name));
         let store = store.ok_or_else(|| DatastoreView::Missing(name.to_owned()))?;
-        let known_as = (name.to_owned(), store.uid().to_owned());
-        let known = self.access.lock().unwrap_or_else(PoisonError::into_inner).get(&known_as).cloned();
-        if let Some(known) = known {
-            return Ok(known);
-        }
         let unusable = |why: &str| DatastoreView::Unusable(format!("DataStore {name}: {why}"));
         if store.text("/spec/driver") != "etcd" {
             return Err(unusable("only the driver etcd is built yet"));
@@ -52,9 +47,7 @@ impl KamajiControlPlanes {
         let access =
             DatastoreAccess { endpoints: endpoints.collect(), ca_pem: ca_pem.clone(), certificate_pem, key_pem };
         let signer = Signer { certificate_pem: ca_pem, key_pem: ca_key, trust_pem: None };
-        let found = (access, signer);
-        self.access.lock().unwrap_or_else(PoisonError::into_inner).insert(known_as, found.clone());
-        Ok(found)
+        Ok((access, signer))
     }
 
     /// Inline, or from a Secret.
@@ -67,7 +60,7 @@ impl KamajiControlPlanes {
         let secret = &reference["secretReference"];
         let text = |field: &str| secret[field].as_str().unwrap_or_default();
         let key = ObjectKey::new("", "Secret", text("namespace"), text("name"));
-        let found = self.context.management().get(&key).await.map_err(|error| error.to_string())?;
+        let found = self.secrets.get(self.context.management(), &key).await.map_err(|error| error.to_string())?;
         let found = found.ok_or_else(|| format!("there is no {key}"))?;
         found.secret_text(text("keyPath")).ok_or_else(|| format!("{key} has no key {}", text("keyPath")))
     }
@@ -200,6 +193,9 @@ impl Controller for KamajiControlPlanes {
     }
 
     fn refuse(&self, world: &mut World, reason: Reason) {
+        if reason.code.starts_with("DataStore") {
+            self.secrets.forget();
+        }
         world.refusal = Some(reason);
     }
 

@@ -17,6 +17,7 @@ mod machine_deployment;
 mod machine_set;
 mod open_stack_cluster;
 mod open_stack_machine;
+mod secrets;
 mod tenant_calls;
 mod wakes;
 

@@ -7,6 +7,7 @@ pub mod cache;
 pub mod management;
 pub mod pass;
 pub mod queue;
+pub mod report;
 pub mod runtime;
 pub mod tenants;
 pub mod webhook;

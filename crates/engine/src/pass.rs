@@ -1,7 +1,8 @@
 //! The pass that every controller makes: observe, plan, act, report.
 //!
 //! Holds: one observation for each pass; what a step brought back is absorbed and the planner is asked again; the first refusal ends the
-//! steps and is planned for (so that it shows in the status); status is written once, at the end, and only if it changed.
+//! steps and is planned for (so that it shows in the status); status is written once, at the end, and only if it changed; mere words may wait
+//! for a quiet moment ([`crate::report`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use jiff::Timestamp;
 use crate::Clock;
 use crate::management::{ApiError, Management};
 use crate::queue::Outcome;
+use crate::report::Unwritten;
 
 /// More rounds than any plan needs: a planner that never comes to rest is a bug, and must not spin.
 const MOST_ROUNDS: usize = 200;
@@ -70,11 +72,13 @@ pub struct Passes {
     pub management: Management,
     pub clock: Clock,
     pub hook: Option<StepHook>,
+    pub unwritten: Unwritten,
 }
 
 impl Passes {
     pub async fn run<C: Controller>(&self, controller: &C, key: &ObjectKey) -> Result<Outcome, PassError> {
         let Some(mut world) = in_time(controller.observe(key, (self.clock)())).await?? else {
+            self.unwritten.written(key);
             return Ok(Outcome::Settled);
         };
         let mut plan = controller.plan(&world, (self.clock)());
@@ -85,9 +89,9 @@ impl Passes {
             self.act(controller, &mut world, plan.steps).await?;
             plan = controller.plan(&world, (self.clock)());
         }
-        self.report(controller, &world, &plan).await?;
+        let outcome = self.report(controller, &world, &plan).await?;
         controller.settle(&world, &plan.progress);
-        Ok(outcome(&plan))
+        Ok(outcome)
     }
 
     async fn act<C: Controller>(
@@ -122,14 +126,21 @@ impl Passes {
         }
     }
 
-    async fn report<C: Controller>(&self, controller: &C, world: &C::World, plan: &Plan) -> Result<(), PassError> {
-        let Some(status) = &plan.status else { return Ok(()) };
-        let object = controller.object(world);
+    async fn report<C: Controller>(&self, controller: &C, world: &C::World, plan: &Plan) -> Result<Outcome, PassError> {
+        let outcome = outcome(plan);
+        let Some(status) = &plan.status else { return Ok(outcome) };
+        let (object, key) = (controller.object(world), controller.object(world).key());
         // The object may have been patched in this pass: its newest form is in the cache.
-        let newest = self.management.cache().get(&object.key()).filter(|newest| newest.uid() == object.uid());
-        match self.management.report(newest.as_deref().unwrap_or(object), status).await {
+        let newest = self.management.cache().get(&key).filter(|newest| newest.uid() == object.uid());
+        let newest = newest.as_deref().unwrap_or(object);
+        if let Some(later) = self.unwritten.put_off(&key, newest.get("/status"), status, outcome, (self.clock)()) {
+            return Ok(later);
+        }
+        let answer = self.management.report(newest, status).await;
+        self.unwritten.written(&key);
+        match answer {
             // Gone in between: there is nobody left to report on.
-            Ok(_) | Err(ApiError::NotFound { .. }) => Ok(()),
+            Ok(_) | Err(ApiError::NotFound { .. }) => Ok(outcome),
             Err(error) => Err(error.into()),
         }
     }

@@ -81,13 +81,31 @@ fn filled_in(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<St
     bail!("these variables have no value: {}; set them in the environment", names.join(", "))
 }
 
+/// What others refer to goes first, so that nobody has to wait for it; else the order of the manifest.
+fn in_order(objects: &[Object]) -> Vec<&Object> {
+    let mut ordered: Vec<&Object> = objects.iter().collect();
+    ordered.sort_by_key(|object| match object.kind() {
+        "Namespace" => 0,
+        "CustomResourceDefinition" => 1,
+        "Secret" | "ConfigMap" | "ServiceAccount" => 2,
+        _ => 3,
+    });
+    ordered
+}
+
+fn is_namespaced(object: &Object) -> bool {
+    match hangar_api::registry::kind(object.group(), object.kind()) {
+        Some(facts) => facts.namespaced(),
+        None => !["Namespace", "CustomResourceDefinition", "StorageClass", "ClusterRole", "ClusterRoleBinding"]
+            .contains(&object.kind()),
+    }
+}
+
 /// Applies objects as a user would, refusing what no schema knows.
 pub async fn apply(client: &Client, objects: &[Object], namespace: &str) -> Result<()> {
-    for object in objects {
+    for object in in_order(objects) {
         let mut object = object.clone();
-        if object.namespace().is_empty()
-            && !["Namespace", "DataStore", "CustomResourceDefinition"].contains(&object.kind())
-        {
+        if object.namespace().is_empty() && is_namespaced(&object) {
             object.0["metadata"]["namespace"] = namespace.into();
         }
         let params = PatchParams {
@@ -173,6 +191,15 @@ async fn referenced(client: &Client, cluster: &Object, pointer: &str) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_refer_to_is_applied_first() {
+        let named = |kind: &str, name: &str| Object::named("v1", kind, "", name);
+        let objects = [named("Pod", "a"), named("Secret", "b"), named("Pod", "c"), named("Namespace", "d")];
+        let names: Vec<&str> = in_order(&objects).iter().map(|object| object.name()).collect();
+        assert_eq!(names, ["d", "b", "a", "c"]);
+        assert!(!is_namespaced(&Object::named("kamaji.clastix.io/v1alpha1", "DataStore", "", "default")));
+    }
 
     #[test]
     fn variables_are_filled_in_and_all_missing_ones_are_named() {

@@ -20,6 +20,7 @@ use hangar_embedded::{Home, Plane, PlaneOptions, Store};
 use hangar_engine::cache::Cache;
 use hangar_engine::management::Management;
 use hangar_engine::pass::Passes;
+use hangar_engine::report::Unwritten;
 use hangar_engine::runtime::Engine;
 use hangar_engine::tenants::{Connector, Tenants};
 use hangar_engine::{system_clock, webhook};
@@ -151,7 +152,7 @@ fn engine(client: Client, tasks: &mut JoinSet<()>, shutdown: &CancellationToken)
     let (wake, wakes) = mpsc::unbounded_channel();
     let management = Management::new(client.clone(), cache.clone(), changed.clone());
     let controllers = Arc::new(Controllers::new(Context {
-        passes: Passes { management, clock: system_clock(), hook: None },
+        passes: Passes { management, clock: system_clock(), hook: None, unwritten: Unwritten::default() },
         tenants: Tenants::new(Arc::new(RealClusters), cache.clone(), wake),
         clouds: Clouds::new(Arc::new(|config| {
             hangar_openstack::http_transport(config.ca_pem()).map_err(|error| error.to_string())

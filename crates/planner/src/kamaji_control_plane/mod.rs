@@ -6,6 +6,8 @@
 mod status;
 mod translate;
 
+use std::collections::BTreeMap;
+
 use hangar_api::Object;
 use hangar_api::kinds::KamajiControlPlane;
 use hangar_api::names::{CLUSTER_NAME_LABEL, KAMAJI_FINALIZER};
@@ -199,10 +201,12 @@ fn push(infrastructure: &Object, endpoint: &serde_json::Value) -> Option<Step> {
             if !known.is_empty() || !fixed.is_empty() {
                 return None;
             }
-            intent::touch(
-                infrastructure,
-                json!({ "spec": { "apiServerFixedIP": endpoint["host"], "apiServerPort": endpoint["port"] } }),
-            )
+            let fields = json!({
+                "apiServerFixedIP": endpoint["host"],
+                "apiServerPort": endpoint["port"],
+                "controlPlaneEndpoint": endpoint,
+            });
+            intent::touch(infrastructure, json!({ "spec": fields }))
         }
         _ if infrastructure.text("/spec/controlPlaneEndpoint/host").is_empty() => {
             intent::touch(infrastructure, json!({ "spec": { "controlPlaneEndpoint": endpoint } }))
@@ -314,11 +318,12 @@ fn published(world: &World, _now: Timestamp) -> Phase {
 
 /// A change of any certificate must roll the pods; what is derived from it need not be looked at twice.
 fn checksum(world: &World, plane: &ControlPlane) -> String {
-    let parts: Vec<(&str, Option<&str>)> = world
+    // By name: the order in which Secrets were made or listed must not matter.
+    let parts: BTreeMap<&str, &str> = world
         .secrets
         .iter()
         .filter(|secret| secret.name().starts_with(&plane.name))
-        .filter_map(|secret| Some((secret.name(), Some(secret.annotation(certificates::ISSUED_FOR_ANNOTATION)?))))
+        .filter_map(|secret| Some((secret.name(), secret.annotation(certificates::ISSUED_FOR_ANNOTATION)?)))
         .collect();
     fingerprint(&json!(parts))
 }

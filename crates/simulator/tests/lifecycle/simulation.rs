@@ -13,6 +13,7 @@ use hangar_controllers::{Context, Controllers, watched};
 use hangar_engine::cache::Cache;
 use hangar_engine::management::Management;
 use hangar_engine::pass::{Passes, StepHook};
+use hangar_engine::report::Unwritten;
 use hangar_engine::runtime::Engine;
 use hangar_engine::tenants::Tenants as TenantClients;
 use hangar_pki::{Authority, Leaf, SystemKeys};
@@ -247,7 +248,7 @@ impl Parts {
         let management = Management::new(client.clone(), cache.clone(), changed.clone());
         let transport = self.cloud.transport();
         let controllers = Controllers::new(Context {
-            passes: Passes { management, clock: self.clock.clone(), hook },
+            passes: Passes { management, clock: self.clock.clone(), hook, unwritten: Unwritten::default() },
             tenants: TenantClients::new(Arc::new(self.tenants.clone()), cache.clone(), wake),
             clouds: Clouds::new(Arc::new(move |_| Ok(transport.clone()))),
             datastores: self.datastores.clone(),

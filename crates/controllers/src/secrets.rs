@@ -1,0 +1,43 @@
+//! Secrets that nobody labelled for us (a cloud's credentials, a datastore's keys): read when needed, and kept for a while.
+//!
+//! Holds: many passes cost one request; what somebody mended is seen after [`AGE`] at the latest, and at once after a refusal.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hangar_api::{Object, ObjectKey};
+use hangar_engine::management::{ApiError, Management};
+use tokio::time::Instant;
+
+/// Long enough for the passes of one cluster's creation, short enough that nobody waits for a change to be seen.
+const AGE: Duration = Duration::from_secs(30);
+
+#[derive(Default)]
+pub struct Secrets(Mutex<BTreeMap<ObjectKey, (Instant, Object)>>);
+
+impl Secrets {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, (Instant, Object)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The Secret, if it is there; one that is not there is asked for each time.
+    pub async fn get(&self, management: &Management, key: &ObjectKey) -> Result<Option<Object>, ApiError> {
+        self.known().retain(|_, (at, _)| at.elapsed() < AGE);
+        let known = self.known().get(key).map(|(_, secret)| secret.clone());
+        if known.is_some() {
+            return Ok(known);
+        }
+        let read_at = Instant::now();
+        let found = management.get(key).await?;
+        if let Some(secret) = &found {
+            self.known().insert(key.clone(), (read_at, secret.clone()));
+        }
+        Ok(found)
+    }
+
+    /// Whoever was refused reads again: somebody may have mended it.
+    pub fn forget(&self) {
+        self.known().clear();
+    }
+}
