@@ -30,6 +30,11 @@ async fn try_out(session: &Session, call: &CloudCall, now: Timestamp) -> Result<
     match call {
         CloudCall::CreatePort(new) => create_port(session, new).await,
         CloudCall::CreateServer(new) => create_server(session, new, now).await,
+        CloudCall::TagPort { id, tags } => {
+            let tags = cloud.set_tags("ports", id, tags).await?;
+            session.tag_port(id, &tags).await;
+            Ok(CloudAnswer::PortTagged { id: id.clone(), tags })
+        }
         CloudCall::DeletePort { id } => {
             tolerate(cloud.delete_port(id).await)?;
             session.remove_port(id).await;
@@ -68,9 +73,6 @@ async fn create_port(session: &Session, new: &NewPort) -> Result<CloudAnswer, op
     let made = session.cloud.create_port(&port_body(new)).await?;
     let port = clouds::port(&made);
     session.add_port(port.clone()).await;
-    if !new.tags.is_empty() {
-        session.cloud.set_tags("ports", &port.id, &new.tags).await?;
-    }
     Ok(CloudAnswer::Port(port))
 }
 

@@ -184,6 +184,12 @@ impl Session {
         }
     }
 
+    pub async fn tag_port(&self, id: &str, tags: &[String]) {
+        if let Some((_, ports)) = &mut self.project.lock().await.ports {
+            ports.iter_mut().filter(|port| port.id == id).for_each(|port| port.tags = tags.to_vec());
+        }
+    }
+
     pub async fn remove_port(&self, id: &str) {
         if let Some((_, ports)) = &mut self.project.lock().await.ports {
             ports.retain(|port| port.id != id);
@@ -233,6 +239,7 @@ pub fn port(wire: &hangar_openstack::Port) -> Port {
         network_id: wire.network_id.clone(),
         addresses: wire.fixed_ips.iter().filter_map(|ip| ip.ip_address.clone()).collect(),
         device_id: wire.device_id.clone(),
+        tags: wire.tags.clone(),
         key: OwnerKey::find_in(&wire.description),
         created_at: wire.created_at.clone().unwrap_or_default(),
     }

@@ -181,6 +181,13 @@ impl Controller for OpenStackMachines {
                 let cloud = world.cloud.get_or_insert_with(CloudView::default);
                 match answer {
                     CloudAnswer::Port(port) => cloud.ports.push(port),
+                    CloudAnswer::PortTagged { id, tags } => {
+                        cloud
+                            .ports
+                            .iter_mut()
+                            .filter(|port| port.id == id)
+                            .for_each(|port| port.tags.clone_from(&tags));
+                    }
                     CloudAnswer::PortGone { id } => cloud.ports.retain(|port| port.id != id),
                     CloudAnswer::Server(server) => cloud.servers.push(server),
                     CloudAnswer::ServerGoing { id } => {

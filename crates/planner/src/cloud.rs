@@ -13,6 +13,7 @@ pub struct Port {
     pub network_id: String,
     pub addresses: Vec<String>,
     pub device_id: String,
+    pub tags: Vec<String>,
     pub key: Option<OwnerKey>,
     pub created_at: String,
 }
@@ -137,19 +138,44 @@ impl std::fmt::Debug for NewServer {
 #[derive(Debug, Clone, PartialEq)]
 pub enum CloudCall {
     CreatePort(NewPort),
-    DeletePort { id: String },
+    /// Neutron takes no tags in the create call.
+    TagPort {
+        id: String,
+        tags: Vec<String>,
+    },
+    DeletePort {
+        id: String,
+    },
     CreateServer(NewServer),
-    DeleteServer { id: String },
-    CreateSecurityGroup { key: OwnerKey, name: String, description: String },
-    DeleteSecurityGroup { id: String },
-    CreateRules { group_id: String, rules: Vec<SecurityGroupRule> },
-    DeleteRule { group_id: String, id: String },
+    DeleteServer {
+        id: String,
+    },
+    CreateSecurityGroup {
+        key: OwnerKey,
+        name: String,
+        description: String,
+    },
+    DeleteSecurityGroup {
+        id: String,
+    },
+    CreateRules {
+        group_id: String,
+        rules: Vec<SecurityGroupRule>,
+    },
+    DeleteRule {
+        group_id: String,
+        id: String,
+    },
 }
 
 /// What came back.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CloudAnswer {
     Port(Port),
+    PortTagged {
+        id: String,
+        tags: Vec<String>,
+    },
     PortGone {
         id: String,
     },

@@ -93,6 +93,7 @@ pub fn plan(world: &World, now: Timestamp) -> Plan {
         .then(names)
         .then(duplicates)
         .then(ports)
+        .then(port_tags)
         .then(server)
         .then(active)
         .then(provider_id)
@@ -197,6 +198,16 @@ fn duplicates(world: &World, _now: Timestamp) -> Phase {
 fn ports(world: &World, _now: Timestamp) -> Phase {
     let missing = (0..port_specs(world).len()).filter(|index| our_port(world, *index).is_none());
     Phase::steps(missing.map(|index| Step::Cloud(CloudCall::CreatePort(new_port(world, index)))))
+}
+
+/// Tags that a port was to have from the start and has not: a death or a fault came in between.
+fn port_tags(world: &World, _now: Timestamp) -> Phase {
+    Phase::steps((0..port_specs(world).len()).filter_map(|index| {
+        let port = our_port(world, index)?;
+        let tags = new_port(world, index).tags;
+        let complete = tags.iter().all(|tag| port.tags.contains(tag));
+        (!complete).then(|| Step::Cloud(CloudCall::TagPort { id: port.id.clone(), tags }))
+    }))
 }
 
 fn server(world: &World, now: Timestamp) -> Phase {

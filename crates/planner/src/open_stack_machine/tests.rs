@@ -14,7 +14,8 @@ fn named(api: &str, kind: &str, name: &str, uid: &str) -> Object {
 fn world() -> World {
     let mut object = named("infrastructure.cluster.x-k8s.io/v1beta1", "OpenStackMachine", "m-0", "m-uid");
     object.0["metadata"]["finalizers"] = json!([OPENSTACK_MACHINE_FINALIZER]);
-    object.0["spec"] = json!({"flavor": "m1.small", "image": {"id": "i"}, "ports": [{"network": {"id": "net"}}]});
+    object.0["spec"] =
+        json!({"flavor": "m1.small", "image": {"id": "i"}, "ports": [{"network": {"id": "net"}, "tags": ["blue"]}]});
     let mut infrastructure = named("infrastructure.cluster.x-k8s.io/v1beta1", "OpenStackCluster", "c", "oc-uid");
     infrastructure.0["status"] =
         json!({"initialization": {"provisioned": true}, "workerSecurityGroup": {"id": "sg"}, "network": {"id": "net"}});
@@ -83,6 +84,10 @@ impl Cloud {
                     port.device_id.clone_from(&id);
                 }
                 CloudAnswer::Server(server)
+            }
+            CloudCall::TagPort { id, tags } => {
+                self.ports.iter_mut().filter(|port| port.id == *id).for_each(|port| port.tags.clone_from(tags));
+                CloudAnswer::PortTagged { id: id.clone(), tags: tags.clone() }
             }
             CloudCall::DeletePort { id } => {
                 self.ports.retain(|port| port.id != *id);
@@ -154,7 +159,12 @@ fn every_create_carries_the_key() {
     let Some(Step::Cloud(CloudCall::CreatePort(port))) = plan_now.steps.first() else { panic!("{plan_now:?}") };
     assert_eq!(OwnerKey::find_in(&port.description), Some(OwnerKey::new("c-uid", "m-uid", "port-0")));
     assert_eq!(port.security_groups.as_deref(), Some(["sg".to_owned()].as_slice()));
-    world.cloud.as_mut().unwrap().ports.push(Port { id: "p".into(), key: port.key.clone(), ..Port::default() });
+    world.cloud.as_mut().unwrap().ports.push(Port {
+        id: "p".into(),
+        key: port.key.clone(),
+        tags: port.tags.clone(),
+        ..Port::default()
+    });
     let plan_now = plan(&world, at(0));
     let Some(Step::Cloud(CloudCall::CreateServer(server))) = plan_now.steps.first() else { panic!("{plan_now:?}") };
     assert_eq!(server.metadata[KEY_METADATA], "[hangar:c-uid/m-uid/server]");
@@ -186,8 +196,8 @@ fn an_unknown_flavor_is_named_with_the_known_ones() {
 #[test]
 fn a_server_that_never_ran_is_replaced() {
     let (mut world, mut cloud) = (world(), Cloud::default());
-    let port = Port { id: "p".into(), key: Some(OwnerKey::new("c-uid", "m-uid", "port-0")), ..Port::default() };
-    cloud.ports.push(port);
+    let key = Some(OwnerKey::new("c-uid", "m-uid", "port-0"));
+    cloud.ports.push(Port { id: "p".into(), key, tags: vec!["blue".into()], ..Port::default() });
     cloud.servers.push(Server {
         id: "bad".into(),
         status: "ERROR".into(),
@@ -210,6 +220,7 @@ proptest! {
         let mut fates = losses.clone().into_iter();
         live(&mut world, &mut cloud, || fates.next().flatten());
         prop_assert_eq!((cloud.ports.len(), cloud.servers.len()), (1, 1));
+        prop_assert_eq!(&cloud.ports[0].tags, &["blue"]);
         prop_assert_eq!(plan(&world, at(300)).steps, vec![]);
 
         world.object.0["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
