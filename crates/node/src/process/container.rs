@@ -163,7 +163,9 @@ impl Job {
         let env = env.into_iter().map(|(name, value)| (name, mounts.rewrite(&value))).collect();
         let log = own.join(next_log(&own, restarts));
         let directory = working.unwrap_or(own);
-        let run = Run { program: path, args, env, directory, log, home: self.node.options.home.clone() };
+        let hosts = self.node.names.of(&self.node, &self.pod).map_err(|error| config(error.to_string()))?;
+        let (program_path, args) = self.node.sight.through(&hosts, path, args);
+        let run = Run { program: program_path, args, env, directory, log, home: self.node.options.home.clone() };
         Ok(Command { run, mounts, program })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Flows: watches of Pods, Services, Secrets, ConfigMaps and claims -> one worker per pod (volumes as files, an address of its own,
 //! processes, probes) -> status and events; Services -> listeners on their addresses that forward to ready pods. Holds: there is no
-//! mount namespace, so paths in commands are rewritten to where the volumes really lie; nothing is written unless something changed;
+//! container to mount into, so paths in commands are rewritten to where the volumes really lie; nothing is written unless something changed;
 //! what is on disk can be lost at any time except volumes of claims, for everything starts again from what the API says.
 
 mod addresses;
@@ -16,6 +16,7 @@ mod files;
 mod kubelet;
 mod log;
 mod mounts;
+mod names;
 mod pod;
 mod pods;
 mod probe;
@@ -23,6 +24,7 @@ mod proxy;
 mod register;
 mod restart;
 mod services;
+mod sight;
 mod status;
 mod volumes;
 mod watch;
@@ -113,6 +115,8 @@ pub(crate) struct Node {
     events: events::Events,
     watched: watch::Watched,
     addresses: addresses::Addresses,
+    names: names::Names,
+    sight: sight::Sight,
 }
 
 /// Runs the node until `shutdown`; its processes are ended before this returns, its pods stay in the API.
@@ -129,13 +133,15 @@ pub async fn run(
     let watched = watch::Watched::start(&client, &options.name, &mut tasks);
     let events = events::Events::new(client.clone(), &options.name);
     let addresses = addresses::Addresses::open(options.pod_network, &options.pods_dir);
-    let node = Arc::new(Node { client, images, options, events, watched, addresses });
+    let (names, sight) = (names::Names::default(), sight::Sight::find().await);
+    let node = Arc::new(Node { client, images, options, events, watched, addresses, names, sight });
     let kubelet_port = kubelet::start(&node, &mut tasks).await?;
     register::register(&node, kubelet_port).await?;
     claims::ensure_storage_class(&node.client).await;
     node.watched.until_ready().await?;
     tasks.spawn(services::run(node.clone()));
     tasks.spawn(claims::run(node.clone()));
+    tasks.spawn(names::run(node.clone()));
     // Returns when all processes are ended; then the rest may go as well.
     pods::run(node, shutdown).await;
     tasks.shutdown().await;

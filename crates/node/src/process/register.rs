@@ -20,7 +20,7 @@ pub(super) async fn register(node: &Node, kubelet_port: Option<u16>) -> Result<(
     let since = since.filter(|condition| condition.type_ == "Ready" && condition.status == "True");
     let since = since.filter_map(|condition| condition.last_transition_time.clone()).next();
     let since = since.map_or_else(jiff::Timestamp::now, |time| time.0);
-    let status = status(&node.options, kubelet_port, &since.to_string());
+    let status = status(node, kubelet_port, &since.to_string());
     api.patch_status(name, &params, &Patch::Apply(status)).await.map_err(failed)?;
     Ok(())
 }
@@ -50,7 +50,13 @@ fn object(options: &NodeOptions) -> Value {
     })
 }
 
-fn status(options: &NodeOptions, kubelet_port: Option<u16>, since: &str) -> Value {
+fn status(node: &Node, kubelet_port: Option<u16>, since: &str) -> Value {
+    let options = &node.options;
+    let message = if node.sight.has_names() {
+        "pods run as local processes"
+    } else {
+        "pods run as local processes; names of Services and pods are not resolved, since this system gives users no namespaces of their own"
+    };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let room = json!({
         "cpu": processors.to_string(),
@@ -67,7 +73,7 @@ fn status(options: &NodeOptions, kubelet_port: Option<u16>, since: &str) -> Valu
         ],
         "conditions": [{
             "type": "Ready", "status": "True", "reason": "ProcessNodeReady",
-            "message": "pods run as local processes", "lastTransitionTime": since, "lastHeartbeatTime": since,
+            "message": message, "lastTransitionTime": since, "lastHeartbeatTime": since,
         }],
         "nodeInfo": {
             "architecture": architecture(), "operatingSystem": "linux", "osImage": "local processes",

@@ -117,21 +117,29 @@ fn listeners(service: &Service, node: Ipv4Addr) -> Vec<(SocketAddr, &ServicePort
 }
 
 /// Pods of the selector that are ready, or merely there if the Service wants those as well.
-fn backends(service: &Service, port: &ServicePort, pods: &[Arc<Pod>]) -> Vec<SocketAddr> {
+pub(super) fn selected<'a>(service: &Service, pods: &'a [Arc<Pod>]) -> Vec<&'a Arc<Pod>> {
     let Some(spec) = &service.spec else { return vec![] };
     let Some(selector) = spec.selector.as_ref().filter(|selector| !selector.is_empty()) else { return vec![] };
     let unready_too = spec.publish_not_ready_addresses == Some(true);
-    let selected = pods.iter().filter(|pod| {
+    let fits = |pod: &&Arc<Pod>| {
         pod.namespace() == service.namespace()
             && selector.iter().all(|(key, value)| pod.labels().get(key) == Some(value))
             && (unready_too || is_ready(pod))
-    });
-    selected
-        .filter_map(|pod| {
-            let ip: Ipv4Addr = pod.status.as_ref()?.pod_ip.as_ref()?.parse().ok()?;
-            Some((ip, target(pod, port)?).into())
-        })
-        .collect()
+    };
+    pods.iter().filter(fits).collect()
+}
+
+fn backends(service: &Service, port: &ServicePort, pods: &[Arc<Pod>]) -> Vec<SocketAddr> {
+    let address = |pod: &&Arc<Pod>| {
+        let ip: Ipv4Addr = pod.status.as_ref()?.pod_ip.as_ref()?.parse().ok()?;
+        Some((ip, target(pod, port)?).into())
+    };
+    selected(service, pods).iter().filter_map(address).collect()
+}
+
+/// A Service that has no address of its own: its name stands for its pods.
+pub(super) fn is_headless(service: &Service) -> bool {
+    service.spec.as_ref().and_then(|spec| spec.cluster_ip.as_deref()) == Some("None")
 }
 
 fn is_ready(pod: &Pod) -> bool {
