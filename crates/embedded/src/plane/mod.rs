@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hangar_node::process::Run;
+use hangar_node::process::{Kept, Run};
 use semver::Version;
 
 use crate::home::Home;
@@ -187,6 +187,7 @@ impl Plane {
             env: Default::default(),
             directory: home.path().to_owned(),
             log: home.logs().join(format!("{name}.log")),
+            kept: Kept::AsItCame,
             home: home.path().to_owned(),
         };
         self.processes.push(Supervised::start(&name, run));

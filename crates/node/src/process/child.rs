@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Command;
 
-use super::log::{LIMIT, RotatingLog, collect};
+use super::log::{Kept, LIMIT, RotatingLog, collect};
 
 /// What is to be run.
 #[derive(Clone)]
@@ -21,6 +21,7 @@ pub struct Run {
     pub env: BTreeMap<String, String>,
     pub directory: PathBuf,
     pub log: PathBuf,
+    pub kept: Kept,
     pub home: PathBuf,
 }
 
@@ -41,9 +42,10 @@ impl Child {
         let mut inner = command.spawn()?;
         let pid = inner.id().ok_or_else(|| std::io::Error::other("the process ended before it had an id"))?;
         let (out, err) = (inner.stdout.take(), inner.stderr.take());
+        let kept = run.kept;
         let log = tokio::spawn(async move {
             if let (Some(out), Some(err)) = (out, err) {
-                collect(log, out, err).await;
+                collect(log, out, err, kept).await;
             }
         });
         Ok(Self { inner, pid, log })
@@ -78,7 +80,7 @@ pub fn markers(home: &Path) -> [(String, String); 2] {
     [("HANGAR_HOME".into(), home.display().to_string()), ("HANGAR_CHILD".into(), "1".into())]
 }
 
-fn base_env() -> BTreeMap<String, String> {
+pub(super) fn base_env() -> BTreeMap<String, String> {
     ["PATH", "HOME", "TMPDIR", "LANG", "TZ"]
         .into_iter()
         .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
@@ -103,6 +105,7 @@ mod tests {
             env: BTreeMap::new(),
             directory: directory.to_owned(),
             log: directory.join("log"),
+            kept: Kept::AsItCame,
             home: directory.to_owned(),
         }
     }

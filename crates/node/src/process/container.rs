@@ -13,12 +13,15 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerStateTerminated, Pod, Probe};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt as _;
 use tokio::sync::watch;
 
 use super::child::{Child, Run};
 use super::environment::environment;
 use super::expand::expand;
+use super::log::Kept;
 use super::mounts::Mounts;
+use super::places::Place;
 use super::pod::Board;
 use super::probe::{Tally, Target, initial_delay, period};
 use super::restart::{Backoff, restarts};
@@ -48,7 +51,7 @@ enum End {
 
 struct Command {
     run: Run,
-    mounts: Mounts,
+    place: Place,
     program: Option<Program>,
 }
 
@@ -105,6 +108,8 @@ impl Job {
                 return End::NotStarted { reason: "RunContainerError", message };
             }
         };
+        let (uid, name) = (self.pod.uid().unwrap_or_default(), self.container.name.clone());
+        self.node.places.enter(&uid, &name, command.place.clone());
         let since = Timestamp::now();
         let has_startup = self.container.startup_probe.is_some();
         self.note(|record| {
@@ -125,6 +130,7 @@ impl Job {
                 (child.end(Duration::from_secs(u64::try_from(grace).unwrap_or(0))).await, false)
             }
         };
+        self.node.places.leave(&uid, &name);
         let code = status.map_or(137, |status| status.code().unwrap_or(128 + status.signal().unwrap_or(9)));
         self.ended(code, since, &command.run.log);
         if stopped { End::Stopped } else { End::Ended(code) }
@@ -132,7 +138,7 @@ impl Job {
 
     fn ended(&self, code: i32, since: Timestamp, log: &Path) {
         let from_log = self.container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
-        let message = (code != 0 && from_log).then(|| super::log::tail(log, 10));
+        let message = (code != 0 && from_log).then(|| super::container_logs::last_words(log, 10));
         let end = ContainerStateTerminated {
             exit_code: code,
             reason: Some(if code == 0 { "Completed" } else { "Error" }.to_owned()),
@@ -164,9 +170,19 @@ impl Job {
         let log = own.join(next_log(&own, restarts));
         let directory = working.unwrap_or(own);
         let hosts = self.node.names.of(&self.node, &self.pod).map_err(|error| config(error.to_string()))?;
-        let (program_path, args) = self.node.sight.through(&hosts, path, args);
-        let run = Run { program: program_path, args, env, directory, log, home: self.node.options.home.clone() };
-        Ok(Command { run, mounts, program })
+        let (path, args) = self.node.sight.through(&hosts, path, args);
+        let home = self.node.options.home.clone();
+        let place = Place { env, mounts, directory, hosts, home: home.clone() };
+        let run = Run {
+            program: path,
+            args,
+            env: place.env.clone(),
+            directory: place.directory.clone(),
+            log,
+            kept: Kept::Stamped,
+            home,
+        };
+        Ok(Command { run, place, program })
     }
 
     /// The image's program, unless the command names one of the machine's.
@@ -210,7 +226,8 @@ impl Job {
 
     /// Ends when the container has to be killed.
     async fn probe(&self, command: &Command) {
-        let target = Target { container: &self.container, ip: self.ip, env: &command.run.env, mounts: &command.mounts };
+        let sight = &self.node.sight;
+        let target = Target { container: &self.container, ip: self.ip, place: &command.place, sight };
         if let Some(probe) = &self.container.startup_probe {
             if !self.until_verdict(&target, probe, "Startup").await {
                 return;

@@ -1,33 +1,37 @@
-//! What the API server asks a kubelet for when someone says `kubectl logs`: the words of a container, over HTTPS.
+//! What an API server asks a kubelet for, over HTTPS: logs, exec, port-forward.
 //!
-//! Holds: only clients with a certificate of the plane's authority are served.
+//! Flows: request -> the pod and the container that it names -> words, or a connection that becomes streams. Holds: only clients with a
+//! certificate of the plane's authority are served.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt as _;
-use http::{Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube::ResourceExt as _;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
-use super::{KubeletTls, Node, NodeError};
+use super::{KubeletTls, Node, NodeError, container_logs, exec, forward, spdy};
 
 /// Where kubelets listen; another one is taken if this one is not free.
 const PORT: u16 = 10250;
-const LOOK_AGAIN: Duration = Duration::from_millis(300);
+/// The client closes the connection when it has read everything.
+const LINGER: Duration = Duration::from_secs(5);
 
-type Body = BoxBody<Bytes, std::io::Error>;
+const EXEC: &str = "v4.channel.k8s.io";
+const NO_ATTACH: &str = "the input of a container that runs as a process is closed, there is nothing to attach to: use `kubectl logs -f` or `kubectl exec`";
+
+pub(super) type Body = BoxBody<Bytes, std::io::Error>;
 
 /// Listens, and returns the port, if the node was given certificates.
 pub(super) async fn start(node: &Arc<Node>, tasks: &mut JoinSet<()>) -> Result<Option<u16>, NodeError> {
@@ -59,11 +63,11 @@ async fn connection(node: Arc<Node>, acceptor: TlsAcceptor, stream: tokio::net::
     let Ok(stream) = acceptor.accept(stream).await else { return };
     let service = hyper::service::service_fn(move |request| {
         let node = node.clone();
-        async move { Ok::<_, std::convert::Infallible>(answer(&node, &request).await) }
+        async move { Ok::<_, std::convert::Infallible>(answer(&node, request).await) }
     });
     let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-    if let Err(error) = server.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "a log connection broke");
+    if let Err(error) = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
+        tracing::debug!(%error, "a connection of the API server broke");
     }
 }
 
@@ -83,147 +87,90 @@ fn acceptor(tls: &KubeletTls) -> Result<TlsAcceptor, String> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-async fn answer(node: &Arc<Node>, request: &Request<Incoming>) -> Response<Body> {
-    let parts: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
-    let ["containerLogs", namespace, name, container] = parts[..] else {
-        return said(
-            StatusCode::NOT_FOUND,
-            "pods that run as processes have logs, and no exec, attach or port-forward",
-        );
-    };
-    let Some(pod) = node.watched.pods.get(namespace, name) else {
-        return said(StatusCode::NOT_FOUND, &format!("pod {namespace}/{name} does not run on this node"));
-    };
-    let wish = Wish::read(request.uri().query().unwrap_or_default());
-    let directory = node.options.pods_dir.join(pod.uid().unwrap_or_default()).join(container);
-    let Some(log) = log_of(&directory, wish.previous) else {
-        return said(
-            StatusCode::BAD_REQUEST,
-            &format!("container {container} of pod {name} has not said anything yet"),
-        );
-    };
-    let text = [
-        tokio::fs::read(super::log::older(&log)).await.unwrap_or_default(),
-        tokio::fs::read(&log).await.unwrap_or_default(),
-    ];
-    let seen = text[1].len() as u64;
-    let first = Bytes::from(wish.cut(&text.concat()).to_vec());
-    if !wish.follow || wish.previous {
-        return plain(StatusCode::OK, first);
-    }
-    let uid = pod.uid();
-    let still_there = {
-        let (node, namespace, name) = (node.clone(), namespace.to_owned(), name.to_owned());
-        move || node.watched.pods.get(&namespace, &name).is_some_and(|pod| pod.uid() == uid)
-    };
-    let stream = futures::stream::once(async move { first }).chain(growth(log, seen, still_there));
-    let body = BodyExt::boxed(StreamBody::new(stream.map(|bytes| Ok(Frame::data(bytes)))));
-    Response::new(body)
-}
-
-/// What is added to a file, until the pod is gone or the container has another log.
-fn growth(
-    log: PathBuf,
-    seen: u64,
-    still_there: impl Fn() -> bool + Send + Sync + 'static,
-) -> impl futures::Stream<Item = Bytes> + Send + Sync {
-    futures::stream::unfold((log, seen, still_there), |(log, seen, still_there)| async move {
-        loop {
-            let read = read_from(log.clone(), seen).await;
-            if let Some(bytes) = read.filter(|bytes| !bytes.is_empty()) {
-                let seen = seen + bytes.len() as u64;
-                return Some((bytes, (log, seen, still_there)));
-            }
-            let newest = log.parent().and_then(|directory| log_of(directory, false));
-            if !still_there() || newest.as_ref() != Some(&log) {
-                return None;
-            }
-            tokio::time::sleep(LOOK_AGAIN).await;
+async fn answer(node: &Arc<Node>, request: Request<Incoming>) -> Response<Body> {
+    let path = request.uri().path().trim_matches('/').to_owned();
+    let query = request.uri().query().unwrap_or_default().to_owned();
+    match path.split('/').collect::<Vec<_>>()[..] {
+        ["healthz"] => said(StatusCode::OK, "ok"),
+        ["containerLogs", namespace, name, container] => {
+            container_logs::answer(node, namespace, name, container, &query).await
         }
-    })
-}
-
-async fn read_from(log: PathBuf, seen: u64) -> Option<Bytes> {
-    let mut file = tokio::fs::File::open(log).await.ok()?;
-    file.seek(std::io::SeekFrom::Start(seen)).await.ok()?;
-    let mut bytes = vec![];
-    file.take(1 << 20).read_to_end(&mut bytes).await.ok()?;
-    Some(bytes.into())
-}
-
-/// The newest log of a container, or the one before.
-fn log_of(directory: &Path, previous: bool) -> Option<PathBuf> {
-    let entries = directory.read_dir().ok()?.flatten();
-    let mut numbers: Vec<u64> =
-        entries.filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".log")?.parse().ok()).collect();
-    numbers.sort_unstable();
-    let number = numbers.iter().rev().nth(usize::from(previous))?;
-    Some(directory.join(format!("{number}.log")))
-}
-
-#[derive(Debug, Default, PartialEq)]
-struct Wish {
-    follow: bool,
-    previous: bool,
-    tail_lines: Option<usize>,
-    limit_bytes: Option<usize>,
-}
-
-impl Wish {
-    fn read(query: &str) -> Self {
-        let mut wish = Wish::default();
-        for (name, value) in query.split('&').filter_map(|pair| pair.split_once('=')) {
-            match name {
-                "follow" => wish.follow = value == "true",
-                "previous" => wish.previous = value == "true",
-                "tailLines" => wish.tail_lines = value.parse().ok(),
-                "limitBytes" => wish.limit_bytes = value.parse().ok(),
-                _ => {}
-            }
+        ["exec", namespace, name, container] | ["exec", namespace, name, _, container] => {
+            exec_in(node, request, namespace, name, container, &query)
         }
-        wish
-    }
-
-    fn cut<'a>(&self, text: &'a [u8]) -> &'a [u8] {
-        let mut text = text;
-        if let Some(lines) = self.tail_lines {
-            let body = text.strip_suffix(b"\n").unwrap_or(text);
-            let mut breaks = body.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at + 1);
-            text = match lines {
-                0 => &[],
-                lines => &text[breaks.nth(lines - 1).unwrap_or(0)..],
-            };
+        ["portForward", namespace, name] | ["portForward", namespace, name, _] => {
+            port_forward(node, request, namespace, name)
         }
-        &text[..self.limit_bytes.unwrap_or(text.len()).min(text.len())]
+        ["attach", ..] => upgraded(request, EXEC, |opened| exec::refuse(opened, NO_ATTACH)),
+        _ => said(StatusCode::NOT_FOUND, "pods that run as processes have logs, exec and port-forward"),
     }
 }
 
-fn said(status: StatusCode, message: &str) -> Response<Body> {
-    plain(status, Bytes::from(message.to_owned()))
+fn exec_in(
+    node: &Arc<Node>,
+    request: Request<Incoming>,
+    namespace: &str,
+    name: &str,
+    container: &str,
+    query: &str,
+) -> Response<Body> {
+    let pod = node.watched.pods.get(namespace, name).and_then(|pod| pod.uid());
+    let Some(place) = pod.and_then(|uid| node.places.get(&uid, container)) else {
+        let message = format!("container {container} of pod {namespace}/{name} does not run on this node right now");
+        return said(StatusCode::NOT_FOUND, &message);
+    };
+    let (wish, sight) = (exec::Wish::read(query), node.sight.clone());
+    upgraded(request, EXEC, move |opened| exec::serve(opened, wish, place, sight))
 }
 
-fn plain(status: StatusCode, bytes: Bytes) -> Response<Body> {
-    let mut response = Response::new(Full::new(bytes).map_err(|never| match never {}).boxed());
-    *response.status_mut() = status;
+fn port_forward(node: &Arc<Node>, request: Request<Incoming>, namespace: &str, name: &str) -> Response<Body> {
+    let pod = node.watched.pods.get(namespace, name);
+    let ip = pod.and_then(|pod| pod.status.as_ref()?.pod_ip.as_ref()?.parse().ok());
+    let Some(ip) = ip else {
+        return said(StatusCode::NOT_FOUND, &format!("pod {namespace}/{name} has no address on this node"));
+    };
+    upgraded(request, "portforward.k8s.io", move |opened| forward::serve(opened, ip))
+}
+
+/// The connection becomes streams of one protocol, which `serve` gets.
+fn upgraded<Served>(
+    mut request: Request<Incoming>,
+    protocol: &'static str,
+    serve: impl FnOnce(mpsc::Receiver<spdy::Stream>) -> Served + Send + 'static,
+) -> Response<Body>
+where
+    Served: Future<Output = ()> + Send + 'static,
+{
+    let header = |name: &str| request.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
+    let spoken = |name: &str, word: &str| {
+        header(name).flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
+    };
+    if !spoken("upgrade", "SPDY/3.1") || !spoken("x-stream-protocol-version", protocol) {
+        let message = format!("only SPDY/3.1 with the protocol {protocol} is spoken here");
+        return said(StatusCode::BAD_REQUEST, &message);
+    }
+    let upgrade = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        let Ok(connection) = upgrade.await else { return };
+        let mut tasks = JoinSet::new();
+        serve(spdy::serve(TokioIo::new(connection), &mut tasks)).await;
+        // What was written last must arrive before the connection is closed.
+        let _ = tokio::time::timeout(LINGER, tasks.join_all()).await;
+    });
+    let mut response = said(StatusCode::SWITCHING_PROTOCOLS, "");
+    let headers = response.headers_mut();
+    headers.insert("connection", HeaderValue::from_static("Upgrade"));
+    headers.insert("upgrade", HeaderValue::from_static("SPDY/3.1"));
+    headers.insert("x-stream-protocol-version", HeaderValue::from_static(protocol));
     response
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+pub(super) fn said(status: StatusCode, message: &str) -> Response<Body> {
+    plain(status, Bytes::from(message.to_owned()))
+}
 
-    #[test]
-    fn the_end_of_a_log_is_cut_by_lines_and_bytes() {
-        let rows = [
-            ("", "a\nb\nc\n"),
-            ("tailLines=1", "c\n"),
-            ("tailLines=2&follow=true", "b\nc\n"),
-            ("tailLines=9", "a\nb\nc\n"),
-            ("tailLines=0", ""),
-            ("limitBytes=3", "a\nb"),
-        ];
-        for (query, expected) in rows {
-            assert_eq!(Wish::read(query).cut(b"a\nb\nc\n"), expected.as_bytes(), "{query}");
-        }
-    }
+pub(super) fn plain(status: StatusCode, bytes: Bytes) -> Response<Body> {
+    let mut response = Response::new(Full::new(bytes).map_err(|never| match never {}).boxed());
+    *response.status_mut() = status;
+    response
 }

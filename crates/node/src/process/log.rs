@@ -47,26 +47,82 @@ pub fn older(path: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// Whether lines are kept as they come, or with the time and the stream that they came on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kept {
+    AsItCame,
+    Stamped,
+}
+
 /// Copies two pipes into one log until both end. A log that cannot be written must not block its process, so reading goes on.
-pub async fn collect(mut log: RotatingLog, out: impl AsyncRead + Unpin, err: impl AsyncRead + Unpin) {
-    let (mut out, mut err) = (out, err);
-    let (mut out_buffer, mut err_buffer) = (vec![0; 8192], vec![0; 8192]);
-    let (mut out_open, mut err_open) = (true, true);
-    while out_open || err_open {
+pub async fn collect(mut log: RotatingLog, out: impl AsyncRead + Unpin, err: impl AsyncRead + Unpin, kept: Kept) {
+    let (mut out, mut err) = (Pipe::new(out, "stdout", kept), Pipe::new(err, "stderr", kept));
+    while out.open || err.open {
         let bytes = tokio::select! {
-            read = out.read(&mut out_buffer), if out_open => match read {
-                Ok(n) if n > 0 => &out_buffer[..n],
-                _ => { out_open = false; continue }
-            },
-            read = err.read(&mut err_buffer), if err_open => match read {
-                Ok(n) if n > 0 => &err_buffer[..n],
-                _ => { err_open = false; continue }
-            },
+            bytes = out.next(), if out.open => bytes,
+            bytes = err.next(), if err.open => bytes,
         };
-        if let Err(error) = log.write(bytes).await {
+        if let Err(error) = log.write(&bytes).await {
             tracing::warn!(path = %log.path.display(), %error, "could not write a log");
         }
     }
+}
+
+/// A line without an end is kept in parts of this size, as container runtimes do.
+const LONGEST_LINE: usize = 16 * 1024;
+
+struct Pipe<R> {
+    from: R,
+    name: &'static str,
+    kept: Kept,
+    open: bool,
+    buffer: Vec<u8>,
+    /// The beginning of a line whose end has not come yet.
+    begun: Vec<u8>,
+}
+
+impl<R: AsyncRead + Unpin> Pipe<R> {
+    fn new(from: R, name: &'static str, kept: Kept) -> Self {
+        Self { from, name, kept, open: true, buffer: vec![0; 8192], begun: vec![] }
+    }
+
+    /// What is to be written next. Safe to drop: only the read waits.
+    async fn next(&mut self) -> Vec<u8> {
+        let count = self.from.read(&mut self.buffer).await.unwrap_or(0);
+        self.open = count > 0;
+        let bytes = &self.buffer[..count];
+        if self.kept == Kept::AsItCame {
+            return bytes.to_vec();
+        }
+        self.begun.extend(bytes);
+        let text = std::mem::take(&mut self.begun);
+        let mut written = vec![];
+        for line in text.split_inclusive(|byte| *byte == b'\n') {
+            match line.strip_suffix(b"\n") {
+                Some(words) => stamp(&mut written, self.name, "F", words),
+                None if !self.open || line.len() >= LONGEST_LINE => stamp(&mut written, self.name, "P", line),
+                None => self.begun = line.to_vec(),
+            }
+        }
+        written
+    }
+}
+
+fn stamp(out: &mut Vec<u8>, stream: &str, tag: &str, words: &[u8]) {
+    out.extend(format!("{} {stream} {tag} ", jiff::Timestamp::now()).as_bytes());
+    out.extend(words);
+    out.push(b'\n');
+}
+
+/// Time, whether its end came with it, and words of a line that was kept with them.
+pub fn stamped_line(line: &[u8]) -> Option<(&str, bool, &[u8])> {
+    let line = line.strip_suffix(b"\n").unwrap_or(line);
+    let mut parts = line.splitn(4, |byte| *byte == b' ');
+    let time = std::str::from_utf8(parts.next()?).ok()?;
+    let stream = parts.next()?;
+    let whole = parts.next()? == b"F";
+    let known = [&b"stdout"[..], b"stderr"].contains(&stream) && time.ends_with('Z');
+    known.then_some((time, whole, parts.next()?))
 }
 
 /// The last lines of a log, for an error that has to say what the process said.
@@ -102,9 +158,22 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.log");
         let log = RotatingLog::open(&path, LIMIT).await.unwrap();
-        collect(log, &b"one\n"[..], &b"two\n"[..]).await;
+        collect(log, &b"one\n"[..], &b"two\n"[..], Kept::AsItCame).await;
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains("one\n") && text.contains("two\n"));
         assert_eq!(tail(&path, 1).lines().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn lines_are_kept_with_their_time_and_a_last_one_without_end_too() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x.log");
+        let log = RotatingLog::open(&path, LIMIT).await.unwrap();
+        collect(log, &b"one\ntwo\nhalf"[..], &b""[..], Kept::Stamped).await;
+        let text = std::fs::read(&path).unwrap();
+        let lines = text.split_inclusive(|byte| *byte == b'\n').map(|line| stamped_line(line).unwrap());
+        let found: Vec<_> = lines.map(|(_, whole, words)| (whole, words.to_vec())).collect();
+        assert_eq!(found, [(true, b"one".to_vec()), (true, b"two".to_vec()), (false, b"half".to_vec())]);
+        assert_eq!(stamped_line(b"just words of a log\n"), None);
     }
 }

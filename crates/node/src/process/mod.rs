@@ -9,14 +9,18 @@ mod addresses;
 mod child;
 mod claims;
 mod container;
+mod container_logs;
 mod environment;
 mod events;
+mod exec;
 mod expand;
 mod files;
+mod forward;
 mod kubelet;
 mod log;
 mod mounts;
 mod names;
+mod places;
 mod pod;
 mod pods;
 mod probe;
@@ -25,7 +29,9 @@ mod register;
 mod restart;
 mod services;
 mod sight;
+mod spdy;
 mod status;
+mod terminal;
 mod volumes;
 mod watch;
 
@@ -37,7 +43,7 @@ use ipnet::Ipv4Net;
 use tokio_util::sync::CancellationToken;
 
 pub use child::{Child, Run, markers};
-pub use log::{RotatingLog, tail as log_tail};
+pub use log::{Kept, RotatingLog, tail as log_tail};
 
 /// Finds the program that an image stands for.
 pub trait Images: Send + Sync {
@@ -116,6 +122,7 @@ pub(crate) struct Node {
     watched: watch::Watched,
     addresses: addresses::Addresses,
     names: names::Names,
+    places: places::Places,
     sight: sight::Sight,
 }
 
@@ -134,7 +141,8 @@ pub async fn run(
     let events = events::Events::new(client.clone(), &options.name);
     let addresses = addresses::Addresses::open(options.pod_network, &options.pods_dir);
     let (names, sight) = (names::Names::default(), sight::Sight::find().await);
-    let node = Arc::new(Node { client, images, options, events, watched, addresses, names, sight });
+    let places = places::Places::default();
+    let node = Arc::new(Node { client, images, options, events, watched, addresses, names, places, sight });
     let kubelet_port = kubelet::start(&node, &mut tasks).await?;
     register::register(&node, kubelet_port).await?;
     claims::ensure_storage_class(&node.client).await;

@@ -1,6 +1,5 @@
 //! Probes: the question, and the count of answers that makes it a verdict.
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,9 +13,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::{DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-use tokio::process::Command;
 
-use super::mounts::Mounts;
+use super::places::Place;
+use super::sight::Sight;
 
 /// Counts answers of one probe.
 #[derive(Debug)]
@@ -73,8 +72,8 @@ fn seconds(value: Option<i32>, otherwise: u64) -> Duration {
 pub(super) struct Target<'a> {
     pub container: &'a Container,
     pub ip: Ipv4Addr,
-    pub env: &'a BTreeMap<String, String>,
-    pub mounts: &'a Mounts,
+    pub place: &'a Place,
+    pub sight: &'a Sight,
 }
 
 impl Target<'_> {
@@ -134,10 +133,9 @@ impl Target<'_> {
     }
 
     async fn exec(&self, action: &ExecAction) -> Result<(), String> {
-        let words: Vec<String> = action.command.iter().flatten().map(|word| self.mounts.rewrite(word)).collect();
-        let (program, args) = words.split_first().ok_or("the probe has no command")?;
-        let output = Command::new(program).args(args).envs(self.env).kill_on_drop(true).output().await;
-        let output = output.map_err(|error| format!("{program}: {error}"))?;
+        let words: Vec<String> = action.command.iter().flatten().cloned().collect();
+        let output = self.place.command(self.sight, &words)?.output().await;
+        let output = output.map_err(|error| format!("{}: {error}", words.join(" ")))?;
         if output.status.success() {
             return Ok(());
         }
@@ -218,8 +216,12 @@ mod tests {
             "name": "c", "ports": [{"name": "api", "containerPort": port}],
         }))
         .unwrap();
-        let (env, mounts) = (BTreeMap::new(), Mounts::default());
-        let target = Target { container: &container, ip: Ipv4Addr::LOCALHOST, env: &env, mounts: &mounts };
+        let directory = tempfile::tempdir().unwrap();
+        let here = || directory.path().to_owned();
+        let (env, mounts) = Default::default();
+        let place = Place { env, mounts, directory: here(), hosts: here(), home: here() };
+        let sight = Sight::default();
+        let target = Target { container: &container, ip: Ipv4Addr::LOCALHOST, place: &place, sight: &sight };
         let probe: Probe = serde_json::from_value(serde_json::json!({"tcpSocket": {"port": "api"}})).unwrap();
         assert_eq!(target.ask(&probe).await, Ok(()));
         drop(listener);

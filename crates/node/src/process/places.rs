@@ -1,0 +1,55 @@
+//! Where each container runs right now, for those who want to run something beside it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use tokio::process::Command;
+
+use super::mounts::Mounts;
+use super::sight::Sight;
+
+/// What a process needs to be in the same place as a container.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub env: BTreeMap<String, String>,
+    pub mounts: Mounts,
+    pub directory: PathBuf,
+    pub hosts: PathBuf,
+    pub home: PathBuf,
+}
+
+impl Place {
+    /// A command as the container would run it; the words are rewritten as those of the container are.
+    pub fn command(&self, sight: &Sight, words: &[String]) -> Result<Command, String> {
+        let words: Vec<String> = words.iter().map(|word| self.mounts.rewrite(word)).collect();
+        let (program, args) = words.split_first().ok_or("there is no command")?;
+        let (program, args) = sight.through(&self.hosts, PathBuf::from(program), args.to_vec());
+        let mut command = Command::new(program);
+        command.args(args).env_clear().envs(super::child::base_env()).envs(&self.env);
+        command.envs(super::child::markers(&self.home)).current_dir(&self.directory);
+        command.process_group(0).kill_on_drop(true);
+        Ok(command)
+    }
+}
+
+/// By pod and container.
+#[derive(Default)]
+pub(super) struct Places(Mutex<HashMap<(String, String), Place>>);
+
+impl Places {
+    pub fn enter(&self, pod: &str, container: &str, place: Place) {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        places.insert((pod.to_owned(), container.to_owned()), place);
+    }
+
+    pub fn leave(&self, pod: &str, container: &str) {
+        let mut places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        places.remove(&(pod.to_owned(), container.to_owned()));
+    }
+
+    pub fn get(&self, pod: &str, container: &str) -> Option<Place> {
+        let places = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        places.get(&(pod.to_owned(), container.to_owned())).cloned()
+    }
+}
