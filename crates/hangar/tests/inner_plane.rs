@@ -1,0 +1,184 @@
+//! A control plane that somebody else runs on the embedded plane, as on any cluster: three etcd members, three API servers, a load balancer.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what went wrong by panicking")]
+
+mod plane;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use hangar_pki::{Authority, CertifiedKey, Kubeconfig, Leaf, SystemKeys, Usage, service_account_keys};
+use plane::Plane;
+use serde_json::{Value, json};
+
+/// Clients that ask all the time while a pod is killed.
+const CLIENTS: usize = 4;
+
+#[test]
+fn three_api_servers_on_three_etcd_members_live_through_everything() {
+    let plane = Plane::new();
+    plane.ok(&["up"]);
+    let manifests = plane::repository().join("crates/hangar/tests/inner/manifests.yaml");
+    plane.kubectl(&["apply", "-f", manifests.to_str().unwrap()]);
+    let service = plane.until("service/inner", |service| address_of(service).is_some());
+    let address = address_of(&service).unwrap();
+    let kubeconfig = pki(&plane, &address);
+    let inner = Inner { plane: &plane, kubeconfig };
+
+    inner.rolled_out();
+    assert!(inner.kubectl(&["version"]).contains("Server Version"));
+    inner.kubectl(&["create", "configmap", "kept", "--from-literal=word=hello"]);
+    members_have_claims_and_names(&plane);
+    words_can_be_read(&plane);
+
+    a_pod_is_killed_under_load(&inner);
+    plane.kubectl(&["set", "env", "deployment/inner", "ROUND=2"]);
+    inner.rolled_out();
+    inner.still_knows();
+    plane.kubectl(&["scale", "deployment/inner", "--replicas=1"]);
+    plane.until("deployment/inner", |deployment| deployment["status"]["replicas"] == 1);
+    inner.still_knows();
+
+    plane.ok(&["down"]);
+    plane.ok(&["up"]);
+    inner.rolled_out();
+    assert_eq!(address_of(&plane.get("service/inner")), Some(address), "addresses survive");
+    inner.still_knows();
+
+    plane.kubectl(&["delete", "-f", manifests.to_str().unwrap(), "--timeout=120s"]);
+    plane.until("pods", |pods| pods["items"].as_array().is_none_or(Vec::is_empty));
+    let claims = plane.get("persistentvolumeclaims")["items"].as_array().unwrap().len();
+    assert_eq!(claims, 3, "claims of a StatefulSet outlive it, as everywhere");
+}
+
+fn address_of(service: &Value) -> Option<String> {
+    service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str().map(str::to_owned)
+}
+
+struct Inner<'a> {
+    plane: &'a Plane,
+    kubeconfig: PathBuf,
+}
+
+impl Inner<'_> {
+    /// kubectl against the inner API server, through the Service.
+    fn kubectl(&self, arguments: &[&str]) -> String {
+        let kubeconfig = format!("--kubeconfig={}", self.kubeconfig.display());
+        self.plane.kubectl(&[&[kubeconfig.as_str()], arguments].concat())
+    }
+
+    fn rolled_out(&self) {
+        self.plane.kubectl(&["rollout", "status", "statefulset/etcd", "--timeout=150s"]);
+        self.plane.kubectl(&["rollout", "status", "deployment/inner", "--timeout=150s"]);
+    }
+
+    fn still_knows(&self) {
+        assert_eq!(self.kubectl(&["get", "configmap", "kept", "-o", "jsonpath={.data.word}"]), "hello");
+    }
+}
+
+fn members_have_claims_and_names(plane: &Plane) {
+    let claims = plane.get("persistentvolumeclaims");
+    let bound = claims["items"].as_array().unwrap().iter().filter(|claim| claim["status"]["phase"] == "Bound").count();
+    assert_eq!(bound, 3);
+    let hosts = plane.kubectl(&["exec", "etcd-1", "--", "cat", "/etc/hosts"]);
+    for name in ["etcd-0.etcd.default.svc", "inner.default.svc.cluster.local"] {
+        assert!(hosts.contains(name), "{name} is not in\n{hosts}");
+    }
+}
+
+fn words_can_be_read(plane: &Plane) {
+    let said = plane.kubectl(&["exec", "deploy/inner", "--", "sh", "-c", "echo $POD_IP; ls /pki"]);
+    assert!(said.starts_with("127.") && said.contains("server.crt"), "{said}");
+    let refused = plane.run(&["kubectl", "--", "exec", "etcd-0", "--", "sh", "-c", "exit 7"]);
+    assert_eq!(refused.status.code(), Some(7));
+    assert!(plane.kubectl(&["logs", "etcd-0", "--tail=20"]).lines().count() == 20);
+    let stamped = plane.kubectl(&["logs", "etcd-0", "--tail=1", "--timestamps"]);
+    assert!(stamped.starts_with("20") && stamped.contains("Z "), "{stamped}");
+}
+
+/// What is lost is at most what was under way when the pod died.
+fn a_pod_is_killed_under_load(inner: &Inner<'_>) {
+    let (asked, failed) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..CLIENTS {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let kubeconfig = format!("--kubeconfig={}", inner.kubeconfig.display());
+                    let answer = inner.plane.run(&["kubectl", "--", &kubeconfig, "get", "configmap", "kept"]);
+                    failed.fetch_add(usize::from(!answer.status.success()), Ordering::Relaxed);
+                    asked.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        until(|| asked.load(Ordering::Relaxed) >= 2 * CLIENTS);
+        let before = asked.load(Ordering::Relaxed);
+        kill_one(inner.plane);
+        until(|| asked.load(Ordering::Relaxed) >= before + 10 * CLIENTS);
+        stop.store(true, Ordering::Relaxed);
+    });
+    let (asked, failed) = (asked.into_inner(), failed.into_inner());
+    println!("{failed} of {asked} requests failed while one of three API servers was killed");
+    assert!(failed <= CLIENTS, "{failed} of {asked} requests failed");
+    inner.rolled_out();
+    let pods = inner.plane.get("pods")["items"].as_array().unwrap().clone();
+    let restarts: i64 = pods
+        .iter()
+        .filter(|pod| pod["metadata"]["labels"]["app"] == "inner")
+        .map(|pod| pod["status"]["containerStatuses"][0]["restartCount"].as_i64().unwrap_or(0))
+        .sum();
+    assert_eq!(restarts, 1);
+}
+
+fn until(done: impl Fn() -> bool) {
+    while !done() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+/// Kills the process of one API server: it is told where it runs by its own command line.
+fn kill_one(plane: &Plane) {
+    let pods = plane.get("pods")["items"].as_array().unwrap().clone();
+    let one = pods.iter().find(|pod| pod["metadata"]["labels"]["app"] == "inner").unwrap();
+    let address = one["status"]["podIP"].as_str().unwrap();
+    let pattern = format!("kube-apiserver --bind-address={address} ");
+    assert!(std::process::Command::new("pkill").args(["-9", "-f", &pattern]).status().unwrap().success());
+}
+
+/// Keys and certificates into a Secret of the plane, and a kubeconfig for the inner API server.
+fn pki(plane: &Plane, address: &str) -> PathBuf {
+    let now = jiff::Timestamp::now();
+    let authority = Authority::create(&SystemKeys, "inner", now).unwrap();
+    // Pods have addresses of their own, but what they open comes from 127.0.0.1; etcd looks for that in its peers' certificates.
+    let members = std::iter::once("127.0.0.1".to_owned());
+    let members = members.chain((0..3).flat_map(|n| [format!("etcd-{n}.etcd.default.svc"), format!("etcd-{n}.etcd")]));
+    let etcd = Leaf { usage: Usage::ServerAndClient, ..Leaf::server("etcd", members) };
+    let server = Leaf::server("kube-apiserver", [address.to_owned(), "127.0.0.1".to_owned()]);
+    let issue = |leaf: &Leaf| authority.issue(&SystemKeys, leaf, now).unwrap();
+    let admin = issue(&Leaf::client("admin", &["system:masters"]));
+    let (public, private) = service_account_keys(&SystemKeys).unwrap();
+    let mut data = json!({ "ca.crt": authority.certificate_pem(), "sa.pub": public, "sa.key": private });
+    let mut put = |name: &str, pair: &CertifiedKey| {
+        data[format!("{name}.crt")] = pair.certificate_pem.clone().into();
+        data[format!("{name}.key")] = pair.key_pem.clone().into();
+    };
+    put("etcd", &issue(&etcd));
+    put("server", &issue(&server));
+    put("admin", &admin);
+    let secret =
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "inner-pki" }, "stringData": data });
+    let server = format!("https://{address}:6443");
+    let ca_pem = authority.certificate_pem();
+    let kubeconfig = Kubeconfig { cluster: "inner", user: "admin", server: &server, ca_pem, identity: &admin };
+    apply(plane, &secret);
+    let path = plane.home().join("inner.kubeconfig");
+    std::fs::write(&path, kubeconfig.to_json()).unwrap();
+    path
+}
+
+fn apply(plane: &Plane, object: &Value) {
+    let path: &Path = &plane.home().join("object.json");
+    std::fs::write(path, object.to_string()).unwrap();
+    plane.kubectl(&["apply", "-f", path.to_str().unwrap()]);
+}
