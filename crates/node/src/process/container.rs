@@ -24,9 +24,10 @@ use super::mounts::Mounts;
 use super::places::Place;
 use super::pod::Board;
 use super::probe::{Tally, Target, initial_delay, period};
+use super::program::{Chosen, choose};
 use super::restart::{Backoff, restarts};
 use super::status::Stand;
-use super::{Images, Node, Program, files};
+use super::{Node, Program, files, hooks};
 
 /// Everything one container is made of.
 pub(super) struct Job {
@@ -124,10 +125,15 @@ impl Job {
         let mut stop = self.stop.clone();
         let (status, stopped) = tokio::select! {
             status = child.wait() => (status.ok(), false),
-            grace = wait_for_stop(&mut stop) => (child.end(grace).await, true),
+            grace = wait_for_stop(&mut stop) => {
+                let grace = self.before_end(&command, grace).await;
+                (child.end(grace).await, true)
+            }
             () = self.probe(&command) => {
                 let grace = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30);
-                (child.end(Duration::from_secs(u64::try_from(grace).unwrap_or(0))).await, false)
+                let grace = Duration::from_secs(u64::try_from(grace).unwrap_or(0));
+                let grace = self.before_end(&command, grace).await;
+                (child.end(grace).await, false)
             }
         };
         self.node.places.leave(&uid, &name);
@@ -224,10 +230,30 @@ impl Job {
         }))
     }
 
+    fn target<'a>(&'a self, command: &'a Command) -> Target<'a> {
+        Target { container: &self.container, ip: self.ip, place: &command.place, sight: &self.node.sight }
+    }
+
+    /// The hook before the end; returns what is left of the grace period.
+    async fn before_end(&self, command: &Command, grace: Duration) -> Duration {
+        let hook = self.container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_stop.as_ref());
+        let (left, trouble) = hooks::before_end(&self.target(command), hook, grace).await;
+        if let Some(message) = trouble {
+            self.node.events.warning(&*self.pod, "FailedPreStopHook", &format!("PreStopHook failed: {message}")).await;
+        }
+        left
+    }
+
     /// Ends when the container has to be killed.
     async fn probe(&self, command: &Command) {
-        let sight = &self.node.sight;
-        let target = Target { container: &self.container, ip: self.ip, place: &command.place, sight };
+        let target = self.target(command);
+        let hook = self.container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.as_ref());
+        if let Some(hook) = hook
+            && let Err(message) = hooks::carry_out(&target, hook).await
+        {
+            let note = format!("PostStartHook failed: {message}");
+            return self.node.events.warning(&*self.pod, "FailedPostStartHook", &note).await;
+        }
         if let Some(probe) = &self.container.startup_probe {
             if !self.until_verdict(&target, probe, "Startup").await {
                 return;
@@ -300,42 +326,12 @@ impl Job {
     }
 }
 
-type Chosen = (PathBuf, Vec<String>, Option<Program>);
-
-/// The image's program with arguments that fit it, or a program of the machine if the command names one.
-fn choose(images: &dyn Images, image: &str, mut command: Vec<String>, args: Vec<String>) -> Result<Chosen, String> {
-    let found = images.resolve(image);
-    let first = (!command.is_empty()).then(|| command.remove(0));
-    let args = [command, args].concat();
-    if let Some(first) = &first {
-        let of_image = found.as_ref().is_ok_and(|program| Path::new(first).file_name() == program.path.file_name());
-        if !of_image && let Some(path) = on_machine(first) {
-            return Ok((path, args, None));
-        }
-        if let Ok(program) = &found
-            && !of_image
-        {
-            return Err(format!("{first} is neither {} nor a program of this machine", program.path.display()));
-        }
-    }
-    let (program, args) = images.adapt(found.map_err(|error| error.to_string())?, args);
-    Ok((program.path.clone(), args, Some(program)))
-}
-
 async fn wait_for_stop(stop: &mut watch::Receiver<Option<Duration>>) -> Duration {
     match stop.wait_for(Option::is_some).await {
         Ok(grace) => grace.unwrap_or_default(),
         // Nobody is left who could say how long.
         Err(_) => Duration::ZERO,
     }
-}
-
-fn on_machine(program: &str) -> Option<PathBuf> {
-    if program.contains('/') {
-        return Some(PathBuf::from(program)).filter(|path| path.is_file());
-    }
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.is_file())
 }
 
 /// Each run has a log of its own; the one before is kept for `logs --previous`, older ones go.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use k8s_openapi::api::core::v1::{Container, EnvVar, Pod};
+use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, ResourceFieldSelector, Service};
 use kube::ResourceExt as _;
 
 use super::Node;
@@ -30,10 +30,17 @@ pub(super) fn environment(
 ) -> Result<BTreeMap<String, String>, SourceError> {
     let namespace = pod.namespace().unwrap_or_default();
     let api = node.options.api_server;
+    let spec = pod.spec.as_ref();
     let mut variables = BTreeMap::from([
+        ("HOSTNAME".to_owned(), spec.and_then(|spec| spec.hostname.clone()).unwrap_or_else(|| pod.name_any())),
         ("KUBERNETES_SERVICE_HOST".to_owned(), api.ip().to_string()),
         ("KUBERNETES_SERVICE_PORT".to_owned(), api.port().to_string()),
     ]);
+    if spec.and_then(|spec| spec.enable_service_links) != Some(false) {
+        let services = node.watched.services.all();
+        let near = services.iter().filter(|service| service.namespace().as_deref() == Some(&namespace));
+        near.filter(|service| service.name_any() != "kubernetes").for_each(|one| variables.extend(links(one)));
+    }
     for source in container.env_from.iter().flatten() {
         let prefix = source.prefix.as_deref().unwrap_or_default();
         let data = if let Some(from) = &source.secret_ref {
@@ -46,16 +53,87 @@ pub(super) fn environment(
         variables.extend(data.into_iter().map(|(key, value)| (format!("{prefix}{key}"), text(&value))));
     }
     for variable in container.env.iter().flatten() {
-        if let Some(value) = value(node, pod, &namespace, variable, ip, &variables)? {
+        if let Some(value) = value(node, pod, &container.name, &namespace, variable, ip, &variables)? {
             variables.insert(variable.name.clone(), value);
         }
     }
     Ok(variables)
 }
 
+/// The variables by which a pod finds a Service without asking for its name.
+fn links(service: &Service) -> Vec<(String, String)> {
+    let Some(spec) = &service.spec else { return vec![] };
+    let Some(ip) = spec.cluster_ip.as_deref().filter(|ip| !ip.is_empty() && *ip != "None") else { return vec![] };
+    let word = |text: &str| text.to_uppercase().replace(['-', '.'], "_");
+    let name = word(&service.name_any());
+    let mut all = vec![(format!("{name}_SERVICE_HOST"), ip.to_owned())];
+    for (index, port) in spec.ports.iter().flatten().enumerate() {
+        let (number, protocol) = (port.port, port.protocol.clone().unwrap_or_else(|| "TCP".into()));
+        let url = format!("{}://{ip}:{number}", protocol.to_lowercase());
+        if index == 0 {
+            all.push((format!("{name}_SERVICE_PORT"), number.to_string()));
+            all.push((format!("{name}_PORT"), url.clone()));
+        }
+        if let Some(named) = &port.name {
+            all.push((format!("{name}_SERVICE_PORT_{}", word(named)), number.to_string()));
+        }
+        let one = format!("{name}_PORT_{number}_{protocol}");
+        all.push((format!("{one}_PROTO"), protocol.to_lowercase()));
+        all.push((format!("{one}_PORT"), number.to_string()));
+        all.push((format!("{one}_ADDR"), ip.to_owned()));
+        all.push((one, url));
+    }
+    all
+}
+
+/// What a container asked for or is limited to, in the unit that was asked for; a limit that is not set is the machine's.
+pub(super) fn resource_of(pod: &Pod, own: &str, from: &ResourceFieldSelector) -> Result<String, SourceError> {
+    let name = from.container_name.as_deref().filter(|name| !name.is_empty()).unwrap_or(own);
+    let spec = pod.spec.as_ref();
+    let all = spec.into_iter().flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
+    let unsupported = || SourceError::Unsupported { what: "the resource", name: from.resource.clone() };
+    let container = all.into_iter().find(|container| container.name == name).ok_or_else(unsupported)?;
+    let (kind, resource) = from.resource.split_once('.').ok_or_else(unsupported)?;
+    let resources = container.resources.as_ref();
+    let given = match kind {
+        "limits" => resources.and_then(|resources| resources.limits.as_ref()),
+        "requests" => resources.and_then(|resources| resources.requests.as_ref()),
+        _ => return Err(unsupported()),
+    };
+    let given = given.and_then(|given| given.get(resource)).map(|quantity| quantity.0.clone());
+    let value = match (given, kind, resource) {
+        (Some(text), ..) => quantity(&text).ok_or_else(unsupported)?,
+        (None, "requests", _) => 0.0,
+        (None, _, "cpu") => std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64),
+        (None, _, "memory") => super::register::memory_kib() as f64 * 1024.0,
+        _ => return Err(unsupported()),
+    };
+    let divisor = from.divisor.as_ref().and_then(|divisor| quantity(&divisor.0)).filter(|divisor| *divisor > 0.0);
+    Ok(format!("{}", (value / divisor.unwrap_or(1.0)).ceil()))
+}
+
+/// A quantity such as `250m`, `64Mi` or `1e3`, as a number.
+fn quantity(text: &str) -> Option<f64> {
+    let units = [
+        ("Ki", 1024.0),
+        ("Mi", 1_048_576.0),
+        ("Gi", 1_073_741_824.0),
+        ("Ti", 1_099_511_627_776.0),
+        ("m", 0.001),
+        ("k", 1e3),
+        ("M", 1e6),
+        ("G", 1e9),
+        ("T", 1e12),
+    ];
+    let unit = units.iter().find_map(|(unit, factor)| Some((text.strip_suffix(unit)?, *factor)));
+    let (number, factor) = unit.unwrap_or((text, 1.0));
+    number.parse::<f64>().ok().map(|number| number * factor)
+}
+
 fn value(
     node: &Node,
     pod: &Pod,
+    own: &str,
     namespace: &str,
     variable: &EnvVar,
     ip: Ipv4Addr,
@@ -66,6 +144,9 @@ fn value(
     };
     if let Some(field) = &from.field_ref {
         return field_of(pod, &field.field_path, ip, node).map(Some);
+    }
+    if let Some(resource) = &from.resource_field_ref {
+        return resource_of(pod, own, resource).map(Some);
     }
     if let Some(from) = &from.secret_key_ref {
         return one_key("Secret", secret(node, namespace, &from.name), &from.name, &from.key, from.optional);
@@ -159,6 +240,45 @@ mod tests {
         assert_eq!(keyed("metadata.labels['no']", "metadata.labels", &map), Some(String::new()));
         assert_eq!(keyed("metadata.labels", "metadata.labels", &map), None);
         assert_eq!(listed(&map), "app=\"etcd\"\nq=\"a\\\"b\"");
+    }
+
+    #[test]
+    fn resources_are_given_in_the_unit_that_was_asked_for() {
+        let pod: Pod = serde_json::from_value(serde_json::json!({"spec": {"containers": [
+            {"name": "c", "resources": {"limits": {"cpu": "1250m", "memory": "64Mi"}, "requests": {"cpu": "250m"}}},
+        ]}}))
+        .unwrap();
+        let rows = [
+            ("limits.cpu", "0", "2"),
+            ("limits.cpu", "1m", "1250"),
+            ("limits.memory", "1Mi", "64"),
+            ("limits.memory", "0", "67108864"),
+            ("requests.cpu", "1m", "250"),
+            ("requests.memory", "0", "0"),
+        ];
+        for (resource, divisor, expected) in rows {
+            let from: ResourceFieldSelector =
+                serde_json::from_value(serde_json::json!({"resource": resource, "divisor": divisor})).unwrap();
+            assert_eq!(resource_of(&pod, "c", &from).unwrap(), expected, "{resource} in {divisor}");
+        }
+    }
+
+    #[test]
+    fn a_service_is_known_by_its_variables() {
+        let service: Service = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "my-api"}, "spec": {"clusterIP": "127.1.128.7", "ports": [{"name": "https", "port": 443}]},
+        }))
+        .unwrap();
+        let found: BTreeMap<String, String> = links(&service).into_iter().collect();
+        for (name, value) in [
+            ("MY_API_SERVICE_HOST", "127.1.128.7"),
+            ("MY_API_SERVICE_PORT", "443"),
+            ("MY_API_SERVICE_PORT_HTTPS", "443"),
+            ("MY_API_PORT", "tcp://127.1.128.7:443"),
+            ("MY_API_PORT_443_TCP_ADDR", "127.1.128.7"),
+        ] {
+            assert_eq!(found.get(name).map(String::as_str), Some(value), "{name}");
+        }
     }
 
     #[test]

@@ -88,9 +88,11 @@ impl Target<'_> {
                 tokio::net::TcpStream::connect(address).await.map(drop).map_err(|error| error.to_string())
             } else if let Some(action) = &probe.exec {
                 self.exec(action).await
+            } else if let Some(action) = &probe.grpc {
+                let port = self.port(&IntOrString::Int(action.port))?;
+                super::grpc_health::ask(&self.ip.to_string(), port, action.service.as_deref().unwrap_or_default()).await
             } else {
-                Err("this kind of probe cannot be used by pods that run as processes: use httpGet, tcpSocket or exec"
-                    .into())
+                Err("the probe names no action: give it httpGet, tcpSocket, exec or grpc".into())
             }
         };
         tokio::time::timeout(limit, question).await.map_err(|_| format!("no answer within {} s", limit.as_secs()))?
@@ -143,7 +145,7 @@ impl Target<'_> {
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 

@@ -1,10 +1,11 @@
 //! A TCP listener that forwards to backends in turn.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ipnet::IpNet;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -15,15 +16,25 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub(super) struct Backends {
     all: Mutex<Vec<SocketAddr>>,
+    /// Networks that may connect; none are named if all may.
+    sources: Mutex<Vec<IpNet>>,
     next: AtomicUsize,
 }
 
 impl Backends {
-    pub fn set(&self, mut backends: Vec<SocketAddr>) {
+    pub fn set(&self, mut backends: Vec<SocketAddr>, sources: Vec<IpNet>) {
         backends.sort_unstable();
+        if let Ok(mut all) = self.sources.lock() {
+            *all = sources;
+        }
         if let Ok(mut all) = self.all.lock() {
             *all = backends;
         }
+    }
+
+    fn admits(&self, client: IpAddr) -> bool {
+        let sources = self.sources.lock().map(|sources| sources.clone()).unwrap_or_default();
+        sources.is_empty() || sources.iter().any(|network| network.contains(&client))
     }
 
     /// All of them, beginning with the one whose turn it is.
@@ -63,6 +74,8 @@ async fn serve(listener: TcpListener, backends: Arc<Backends>) {
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
+                // A connection from elsewhere is closed without a word, as a packet filter would.
+                Ok((_, from)) if !backends.admits(from.ip()) => {}
                 Ok((client, _)) => {
                     connections.spawn(forward(client, backends.in_turn()));
                 }
@@ -116,12 +129,16 @@ mod tests {
         tokio::spawn(serve(listener, backends.clone()));
         assert_eq!(ask(address).await, "");
         let (a, b) = (says("a").await, says("b").await);
-        backends.set(vec![a, b]);
+        backends.set(vec![a, b], vec![]);
         let mut heard = [ask(address).await, ask(address).await];
         heard.sort();
         assert_eq!(heard, ["a", "b"]);
         let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        backends.set(vec![dead, b]);
+        backends.set(vec![dead, b], vec![]);
         assert_eq!([ask(address).await, ask(address).await], ["b", "b"]);
+        backends.set(vec![b], vec!["10.0.0.0/8".parse().unwrap()]);
+        assert_eq!(ask(address).await, "", "this machine is not in 10.0.0.0/8");
+        backends.set(vec![b], vec!["10.0.0.0/8".parse().unwrap(), "127.0.0.0/8".parse().unwrap()]);
+        assert_eq!(ask(address).await, "b");
     }
 }

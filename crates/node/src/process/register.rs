@@ -97,7 +97,7 @@ fn architecture() -> &'static str {
     }
 }
 
-fn memory_kib() -> u64 {
+pub(super) fn memory_kib() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.split_whitespace().next()?.parse().ok());
     total.unwrap_or(8 * 1024 * 1024)

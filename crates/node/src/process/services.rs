@@ -4,11 +4,11 @@
 //! first get an address. Holds: an address that stands in a status is kept; two Services never share one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ipnet::Ipv4Net;
+use ipnet::{IpNet, Ipv4Net};
 use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{Patch, PatchParams};
@@ -24,14 +24,19 @@ const BIND_AGAIN: Duration = Duration::from_secs(5);
 struct Wanted {
     service: Arc<Service>,
     backends: Vec<SocketAddr>,
+    /// Who may connect; nobody is named if everybody may.
+    sources: Vec<IpNet>,
 }
+
+/// The class of the load balancers that are made here; a Service may also name none.
+const CLASS: &str = "hangar.dev/loopback";
 
 pub(super) async fn run(node: Arc<Node>) {
     let (mut services, mut pods) = (node.watched.services.bell(), node.watched.pods.bell());
     let mut listening: HashMap<SocketAddr, Proxy> = HashMap::new();
-    let mut refused = HashSet::new();
+    let (mut refused, mut said) = (HashSet::new(), HashSet::new());
     loop {
-        balance(&node).await;
+        balance(&node, &mut said).await;
         follow(&node, &mut listening, &mut refused).await;
         let again = async {
             match refused.is_empty() {
@@ -54,19 +59,21 @@ async fn follow(node: &Node, listening: &mut HashMap<SocketAddr, Proxy>, refused
         for (address, port) in listeners(&service, node.options.address) {
             let backends =
                 if is_kubernetes(&service) { vec![node.options.api_server] } else { backends(&service, port, &pods) };
-            wanted.insert(address, Wanted { service: service.clone(), backends });
+            let sources =
+                if balanced(&service).map(IpAddr::from) == Some(address.ip()) { sources(&service) } else { vec![] };
+            wanted.insert(address, Wanted { service: service.clone(), backends, sources });
         }
     }
     listening.retain(|address, _| wanted.contains_key(address));
     refused.retain(|address| wanted.contains_key(address));
-    for (address, Wanted { service, backends }) in wanted {
+    for (address, Wanted { service, backends, sources }) in wanted {
         if let Some(proxy) = listening.get(&address) {
-            proxy.backends.set(backends);
+            proxy.backends.set(backends, sources);
             continue;
         }
         match Proxy::listen(address).await {
             Ok(proxy) => {
-                proxy.backends.set(backends);
+                proxy.backends.set(backends, sources);
                 refused.remove(&address);
                 listening.insert(address, proxy);
             }
@@ -172,14 +179,29 @@ fn balanced(service: &Service) -> Option<Ipv4Addr> {
     ingress.iter().find_map(|ingress| ingress.ip.as_ref()?.parse().ok()).filter(Ipv4Addr::is_loopback)
 }
 
+/// Networks that may use the load balancer; what is not a network was refused by the API server.
+fn sources(service: &Service) -> Vec<IpNet> {
+    let ranges = service.spec.iter().flat_map(|spec| spec.load_balancer_source_ranges.iter().flatten());
+    ranges.filter_map(|range| range.trim().parse().ok()).collect()
+}
+
 /// Gives addresses to Services of type LoadBalancer, and takes them from those that no longer are.
-async fn balance(node: &Node) {
+async fn balance(node: &Node, said: &mut HashSet<String>) {
     let services = node.watched.services.all();
     let mut used: HashSet<Ipv4Addr> = services.iter().filter_map(|service| balanced(service)).collect();
     for service in services {
         let is_balancer = service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer");
         let going = service.metadata.deletion_timestamp.is_some();
         let ingress = match (is_balancer && !going, balanced(&service)) {
+            (true, None) if !is_of_class(&service) => {
+                let class = service.spec.as_ref().and_then(|spec| spec.load_balancer_class.clone()).unwrap_or_default();
+                if said.insert(service.uid().unwrap_or_default()) {
+                    let note =
+                        format!("no load balancer of class {class} is made here: leave the class out, or say {CLASS}");
+                    node.events.warning(&*service, "UnknownLoadBalancerClass", &note).await;
+                }
+                continue;
+            }
             (true, None) => {
                 let asked = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.clone()).unwrap_or_default();
                 let (address, complaint) = choose(&asked, node.options.load_balancer_network, &used);
@@ -199,6 +221,10 @@ async fn balance(node: &Node) {
             tracing::warn!(service = %service.name_any(), %error, "the load balancer's address could not be written");
         }
     }
+}
+
+fn is_of_class(service: &Service) -> bool {
+    service.spec.as_ref().and_then(|spec| spec.load_balancer_class.as_deref()).is_none_or(|class| class == CLASS)
 }
 
 /// The address asked for if it is local and free, else the next free one, and what is to be said about it.

@@ -13,7 +13,7 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt as _};
 
 use super::Node;
-use super::environment::{Data, SourceError, config_map, field_of, keys, secret};
+use super::environment::{Data, SourceError, config_map, field_of, keys, resource_of, secret};
 use super::files::{Files, private_directory, write_all};
 
 #[derive(Debug, thiserror::Error)]
@@ -197,8 +197,12 @@ fn fields(node: &Node, pod: &Pod, items: &[DownwardAPIVolumeFile], ip: Ipv4Addr)
     let mut files = Files::new();
     for item in items {
         let unsupported = || SourceError::Unsupported { what: "the source", name: item.path.clone() };
-        let field = item.field_ref.as_ref().ok_or_else(unsupported)?;
-        files.insert(item.path.clone(), (field_of(pod, &field.field_path, ip, node)?.into_bytes(), false));
+        let text = match (&item.field_ref, &item.resource_field_ref) {
+            (Some(field), _) => field_of(pod, &field.field_path, ip, node)?,
+            (None, Some(resource)) => resource_of(pod, "", resource)?,
+            (None, None) => return Err(unsupported()),
+        };
+        files.insert(item.path.clone(), (text.into_bytes(), false));
     }
     Ok(files)
 }
