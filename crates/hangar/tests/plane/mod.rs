@@ -8,7 +8,7 @@
 )]
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -37,9 +37,19 @@ impl Plane {
 
     /// Runs the program and returns what it said.
     pub fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// Starts the program and leaves it running, its output to be read.
+    pub fn start(&self, arguments: &[&str]) -> Child {
+        self.command(arguments).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(program());
         command.current_dir(repository()).env("HANGAR_HOME", self.home()).env_remove("KUBECONFIG");
-        command.args(arguments).output().unwrap()
+        command.args(arguments);
+        command
     }
 
     /// Runs the program, which must succeed, and returns its output.

@@ -88,6 +88,8 @@ pub(super) async fn refuse(mut opened: mpsc::Receiver<Stream>, message: &'static
         let _ = stream.writer.write(status.to_string().as_bytes()).await;
         stream.writer.close().await;
     }
+    // Other streams are still being opened; the client closes the connection when it has read why.
+    let _ = tokio::time::timeout(ARRIVE_WITHIN, closed(&mut opened)).await;
 }
 
 /// Waits until every stream that was announced is there.
