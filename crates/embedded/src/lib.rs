@@ -17,8 +17,8 @@ pub use leftover::end_leftovers;
 pub use net::{LoopbackNet, NetError};
 pub use plane::{Plane, PlaneError, PlaneOptions, PlaneProgress, PlaneStage, Quiet};
 pub use store::{
-    BuildError, Component, DownloadError, ETCD, KUBERNETES, Progress, Silent, Stage, Store, StoreError, StoreOptions,
-    StoredComponent, default_directory,
+    ArchiveError, BuildError, Component, Damage, DownloadError, ETCD, KUBERNETES, NAMES, Progress, Silent, Stage,
+    Store, StoreError, StoreOptions, StoredComponent, default_directory, default_version,
 };
 pub use supervise::ProcessStatus;
 

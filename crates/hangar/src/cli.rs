@@ -118,14 +118,27 @@ pub enum Got {
 
 #[derive(Subcommand)]
 pub enum Components {
-    /// What is in the store
+    /// What is in the store, and how much room it takes
     List,
-    /// Get what the plane needs
+    /// Get components; without names, what the plane needs
     Fetch {
+        /// NAME or NAME@VERSION, such as kubelet or coredns@1.15.0
+        names: Vec<String>,
         /// Version of the Kubernetes components
         #[arg(long, value_name = "VERSION")]
         kubernetes: Option<String>,
     },
+    /// Compare everything in the store with what was stored
+    Verify,
+    /// Remove versions that are not the default, and with --all the rest as well
+    Prune {
+        #[arg(long)]
+        all: bool,
+    },
+    /// Write the store into one file, for a machine without a network
+    Bundle { file: PathBuf },
+    /// Take the components of such a file into the store
+    Load { file: PathBuf },
     /// Print where a component is
     Path {
         name: String,

@@ -49,9 +49,30 @@ impl Module {
             "etcd" => ("etcd", "go.etcd.io/etcd/server/v3"),
             "etcdctl" => ("etcdctl", "go.etcd.io/etcd/etcdctl/v3"),
             "etcdutl" => ("etcdutl", "go.etcd.io/etcd/etcdutl/v3"),
+            "coredns" => ("coredns", "github.com/coredns/coredns"),
+            "konnectivity-server" | "konnectivity-agent" => ("konnectivity", "sigs.k8s.io/apiserver-network-proxy"),
+            "helm" => ("helm", "helm.sh/helm/v3"),
             _ => return None,
         };
         Some(Module { short, path, version: component.version.clone() })
+    }
+
+    /// The package of a program.
+    fn package(&self, name: &str) -> String {
+        match name {
+            "etcd" | "etcdctl" | "etcdutl" | "coredns" => self.path.to_owned(),
+            "konnectivity-server" => format!("{}/cmd/server", self.path),
+            "konnectivity-agent" => format!("{}/cmd/agent", self.path),
+            name => format!("{}/cmd/{name}", self.path),
+        }
+    }
+
+    /// Modules that lie in the same repository and are published under the same version.
+    fn companions(&self) -> &'static [&'static str] {
+        match self.short {
+            "konnectivity" => &["sigs.k8s.io/apiserver-network-proxy/konnectivity-client"],
+            _ => &[],
+        }
     }
 
     /// `go.mod` and `go.sum` as committed, for the versions that are.
@@ -74,6 +95,8 @@ impl Module {
             "kubernetes" => {
                 format!("-s -w {set}Version=v{} {set}Major={major} {set}Minor={minor}", self.version)
             }
+            // The other way round they say "(devel)" or nothing when they are asked for their version.
+            "helm" => format!("-s -w -X helm.sh/helm/v3/internal/version.version=v{}", self.version),
             _ => "-s -w".to_owned(),
         }
     }
@@ -97,18 +120,23 @@ pub(super) async fn build(
     };
     std::fs::write(work.join("go.mod"), go_mod).map_err(prepare)?;
     std::fs::write(work.join("go.sum"), go_sum).map_err(prepare)?;
+    if module.short == "kubernetes" {
+        // All of one module in one process: they share most of their packages, and each is named as its directory.
+        let packages: Vec<String> = names.iter().map(|name| module.package(name)).collect();
+        return run(go_build(module, &work, &format!("{}/", out.display()), &packages), log, tell).await;
+    }
+    for name in names {
+        let target = out.join(name).display().to_string();
+        run(go_build(module, &work, &target, &[module.package(name)]), log, tell).await?;
+    }
+    Ok(())
+}
+
+fn go_build(module: &Module, work: &Path, target: &str, packages: &[String]) -> Command {
     let mut go = Command::new("go");
-    go.current_dir(&work).env("CGO_ENABLED", "0").args(["build", "-v", "-mod=mod", "-trimpath", "-ldflags"]);
-    go.arg(module.linker_flags()).arg("-o");
-    match module.short {
-        // All of one module in one process: they share most of their packages.
-        "kubernetes" => {
-            go.arg(format!("{}/", out.display())).args(names.iter().map(|name| format!("{}/cmd/{name}", module.path)))
-        }
-        // The last part of these paths is a version, so Go would not name the program as we do.
-        _ => go.arg(out.join(module.short)).arg(module.path),
-    };
-    run(go, log, tell).await
+    go.current_dir(work).env("CGO_ENABLED", "0").args(["build", "-v", "-mod=mod", "-trimpath", "-ldflags"]);
+    go.arg(module.linker_flags()).args(["-o", target]).args(packages);
+    go
 }
 
 async fn run(mut go: Command, log: &Path, tell: &(dyn Fn(u64) + Send + Sync)) -> Result<(), BuildError> {
@@ -171,6 +199,9 @@ fn go_mod(module: &Module, own: &str) -> String {
             let replaced = replaced.split_whitespace().next().unwrap_or(staged);
             text.push_str(&format!("replace {replaced} => {staged} v0.{minor}.{patch}\n"));
         }
+    }
+    for companion in module.companions() {
+        text.push_str(&format!("replace {companion} => {companion} v{}\n", module.version));
     }
     text
 }

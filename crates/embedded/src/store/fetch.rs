@@ -104,7 +104,7 @@ impl Store {
     }
 
     /// Moves a finished program to its place. The directory is renamed as a whole, so it is there completely or not at all.
-    fn keep(&self, component: &Component, program: &Path) -> Result<(), StoreError> {
+    pub(super) fn keep(&self, component: &Component, program: &Path) -> Result<(), StoreError> {
         let directory = program.with_file_name(format!("{}-{}.done", component.name, component.version));
         let target = self.options.directory.join(format!("{}-{}", component.name, component.version));
         let work = || -> std::io::Result<()> {
@@ -122,7 +122,7 @@ impl Store {
         work().map_err(|source| self.not_writable(source))
     }
 
-    fn making(&self) -> Result<Making, StoreError> {
+    pub(super) fn making(&self) -> Result<Making, StoreError> {
         // We hold the lock, so whatever is being made belongs to someone who died.
         if let Ok(entries) = self.options.directory.read_dir() {
             for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(MAKING)) {
@@ -134,7 +134,7 @@ impl Store {
         Ok(Making { path })
     }
 
-    async fn lock(&self, waiting: &[&Component], progress: &dyn Progress) -> Result<File, StoreError> {
+    pub(super) async fn lock(&self, waiting: &[&Component], progress: &dyn Progress) -> Result<File, StoreError> {
         let broken = |source| self.not_writable(source);
         std::fs::create_dir_all(&self.options.directory).map_err(broken)?;
         let path = self.options.directory.join("lock");
@@ -161,8 +161,8 @@ impl Store {
 }
 
 /// A directory that goes away with whatever is left in it.
-struct Making {
-    path: PathBuf,
+pub(super) struct Making {
+    pub path: PathBuf,
 }
 
 impl Drop for Making {

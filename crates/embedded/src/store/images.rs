@@ -16,10 +16,11 @@ use super::Store;
 impl Images for Store {
     fn resolve(&self, image: &str) -> Result<Program, ImageError> {
         let (name, tag) = split_image(image);
+        let name = component_of(name);
         let unknown = || ImageError { image: image.to_owned() };
         let wanted = tag.and_then(version_of);
         let (version, path) =
-            self.nearest(name, &wanted.clone().unwrap_or_else(|| default_version(name))).ok_or_else(unknown)?;
+            self.nearest(name, &wanted.clone().unwrap_or_else(|| super::default_version(name))).ok_or_else(unknown)?;
         let substituted = wanted.filter(|wanted| {
             (wanted.major, wanted.minor, wanted.patch) != (version.major, version.minor, version.patch)
         });
@@ -55,9 +56,13 @@ impl Store {
     }
 }
 
-fn default_version(name: &str) -> Version {
-    let text = if name.starts_with("etcd") { super::ETCD } else { super::KUBERNETES };
-    Version::parse(text).unwrap_or(Version::new(0, 0, 0))
+/// Images whose name is not that of the program in them.
+fn component_of(image: &str) -> &str {
+    match image {
+        "proxy-server" => "konnectivity-server",
+        "proxy-agent" => "konnectivity-agent",
+        other => other,
+    }
 }
 
 /// The last part of the repository, and the tag if there is one.

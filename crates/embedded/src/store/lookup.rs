@@ -83,7 +83,7 @@ fn executable(path: PathBuf) -> Option<PathBuf> {
     (metadata.is_file() && metadata.permissions().mode() & 0o111 != 0).then_some(path)
 }
 
-fn stored_in(directory: &Path) -> Vec<StoredComponent> {
+pub(super) fn stored_in(directory: &Path) -> Vec<StoredComponent> {
     let Ok(entries) = directory.read_dir() else { return vec![] };
     entries.filter_map(|entry| stored_at(&entry.ok()?.path())).collect()
 }

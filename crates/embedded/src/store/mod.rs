@@ -4,29 +4,63 @@
 //! network ([`Store::at_hand`]); [`Store::fetch`] takes the whole ladder. Holds: what lies in the store under its name is complete
 //! (made beside it and renamed), and one process at a time adds to it.
 
+mod archive;
 mod build;
 mod download;
 mod fetch;
 mod images;
 mod lookup;
+mod upkeep;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use semver::Version;
 
+pub use archive::ArchiveError;
 pub use build::BuildError;
 pub use download::DownloadError;
+pub use upkeep::Damage;
 
 /// The Kubernetes version that is used where none is named.
 pub const KUBERNETES: &str = "1.34.4";
 /// The etcd version that is used where none is named.
 pub const ETCD: &str = "3.6.16";
 
+/// Programs that can be fetched.
+pub const NAMES: [&str; 14] = [
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubectl",
+    "kubelet",
+    "kubeadm",
+    "kube-proxy",
+    "etcdctl",
+    "etcdutl",
+    "coredns",
+    "konnectivity-server",
+    "konnectivity-agent",
+    "helm",
+];
+
+/// The version of a program that is used where none is named.
+pub fn default_version(name: &str) -> Version {
+    let text = match name {
+        "etcd" | "etcdctl" | "etcdutl" => ETCD,
+        "coredns" => "1.15.0",
+        "konnectivity-server" | "konnectivity-agent" => "0.34.0",
+        "helm" => "3.22.0",
+        _ => KUBERNETES,
+    };
+    Version::parse(text).unwrap_or(Version::new(0, 0, 0))
+}
+
 /// A program of one version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Component {
-    /// etcd, kube-apiserver, kube-controller-manager, kube-scheduler or kubectl
+    /// One of [`NAMES`], or a program that the user put into a directory and named.
     pub name: String,
     pub version: Version,
 }

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use hangar_embedded::{Component, ETCD, KUBERNETES, Progress, Stage, Store};
+use hangar_embedded::{Component, ETCD, KUBERNETES, NAMES, Progress, Stage, Store, default_version};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use serde_json::json;
 
@@ -31,28 +31,98 @@ fn with_version(kubernetes: &str) -> Vec<Component> {
 pub async fn run(global: &Global, what: Components) -> Result<()> {
     let store = store(global);
     match what {
-        Components::Fetch { kubernetes } => {
-            let version = kubernetes.unwrap_or_else(|| KUBERNETES.to_owned());
-            let wanted = with_version(&version);
-            if wanted.len() <= 1 {
-                anyhow::bail!("{version} is not a version such as {KUBERNETES}");
-            }
-            fetch(&store, &wanted).await?;
+        Components::Fetch { names, kubernetes } => {
+            fetch(&store, &asked_for(&names, kubernetes.as_deref())?).await?;
             list(&store, global.output);
         }
         Components::List => list(&store, global.output),
         Components::Path { name, version } => {
-            let default = if name == "etcd" { ETCD } else { KUBERNETES };
-            let version = version.unwrap_or_else(|| default.to_owned());
-            let parsed =
-                version.trim_start_matches('v').parse().with_context(|| format!("{version} is not a version"))?;
-            let path = store.at_hand(&name, &parsed);
-            let path = path
-                .with_context(|| format!("{name} {version} is not at hand; get it with `hangar components fetch`"))?;
+            let component = component(&name, version.as_deref())?;
+            let path = store.at_hand(&name, &component.version).with_context(|| {
+                format!(
+                    "{component} is not at hand; get it with `hangar components fetch {name}@{}`",
+                    component.version
+                )
+            })?;
             anstream::println!("{}", path.display());
         }
+        Components::Verify => verify(&store, global.output)?,
+        Components::Prune { all } => {
+            let going = if all { store.list() } else { store.superfluous() };
+            for stored in &going {
+                store.remove(&stored.component)?;
+            }
+            let bytes: u64 = going.iter().map(|stored| stored.bytes).sum();
+            report(global.output, "removed", going.into_iter().map(|stored| stored.component).collect());
+            if global.output == Output::Text {
+                anstream::println!("{} MB are free again", bytes / 1_000_000);
+            }
+        }
+        Components::Bundle { file } => report(global.output, "bundled", store.bundle(&file)?),
+        Components::Load { file } => report(global.output, "loaded", store.load(&file).await?),
     }
     Ok(())
+}
+
+/// What was named, or what the plane needs.
+fn asked_for(names: &[String], kubernetes: Option<&str>) -> Result<Vec<Component>> {
+    if names.is_empty() {
+        let version = kubernetes.unwrap_or(KUBERNETES);
+        let wanted = with_version(version);
+        anyhow::ensure!(wanted.len() > 1, "{version} is not a version such as {KUBERNETES}");
+        return Ok(wanted);
+    }
+    let split = |text: &String| match text.split_once('@') {
+        Some((name, version)) => component(name, Some(version)),
+        None => component(text, kubernetes.filter(|_| default_version(text) == default_version("kubectl"))),
+    };
+    names.iter().map(split).collect()
+}
+
+fn component(name: &str, version: Option<&str>) -> Result<Component> {
+    anyhow::ensure!(NAMES.contains(&name), "there is no component {name}; there are {}", NAMES.join(", "));
+    let version = match version {
+        Some(text) => {
+            text.trim_start_matches('v').parse().with_context(|| format!("{text} is not a version such as 1.34.4"))?
+        }
+        None => default_version(name),
+    };
+    Ok(Component { name: name.to_owned(), version })
+}
+
+fn verify(store: &Store, output: Output) -> Result<()> {
+    let damaged = store.verify();
+    if output == Output::Json {
+        let items = damaged.iter().map(|damage| json!({ "name": damage.component.name, "version": damage.component.version.to_string(), "path": damage.path, "expected": damage.expected, "found": damage.found }));
+        anstream::println!("{:#}", json!(items.collect::<Vec<_>>()));
+    }
+    for damage in &damaged {
+        anstream::eprintln!("{} is not what was stored: {}", damage.component, damage.path.display());
+    }
+    let names = damaged.iter().map(|damage| format!("{}@{}", damage.component.name, damage.component.version));
+    let names = names.collect::<Vec<_>>().join(" ");
+    anyhow::ensure!(
+        damaged.is_empty(),
+        "damaged components: remove their directories and run `hangar components fetch {names}`"
+    );
+    if output == Output::Text {
+        anstream::println!("{} components are as they were stored", store.list().len());
+    }
+    Ok(())
+}
+
+fn report(output: Output, what: &str, components: Vec<Component>) {
+    if output == Output::Json {
+        let items: Vec<_> = components
+            .iter()
+            .map(|component| json!({ "name": component.name, "version": component.version.to_string() }))
+            .collect();
+        anstream::println!("{:#}", json!(items));
+        return;
+    }
+    for component in components {
+        anstream::println!("{what} {component}");
+    }
 }
 
 fn list(store: &Store, output: Output) {
@@ -65,17 +135,16 @@ fn list(store: &Store, output: Output) {
         anstream::println!("{:#}", json!(items));
         return;
     }
-    let rows: Vec<Vec<String>> = stored
+    let row = |name: &str, version: &str, bytes: u64, path: String| {
+        vec![name.to_owned(), version.to_owned(), format!("{} MB", bytes / 1_000_000), path]
+    };
+    let mut rows: Vec<Vec<String>> = stored
         .iter()
         .map(|one| {
-            vec![
-                one.component.name.clone(),
-                one.component.version.to_string(),
-                format!("{} MB", one.bytes / 1_000_000),
-                one.path.display().to_string(),
-            ]
+            row(&one.component.name, &one.component.version.to_string(), one.bytes, one.path.display().to_string())
         })
         .collect();
+    rows.push(row("together", "", stored.iter().map(|one| one.bytes).sum(), String::new()));
     anstream::print!("{}", hangar_views::table(&["NAME", "VERSION", "SIZE", "PATH"], &rows));
 }
 
