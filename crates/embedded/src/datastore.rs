@@ -7,12 +7,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hangar_pki::{Authority, CertifiedKey, Leaf, PkiError, SystemKeys, Usage};
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
-use kube::runtime::wait::await_condition;
 use serde_json::{Value, json};
 
 const NAMESPACE: &str = "kamaji-system";
@@ -45,16 +43,6 @@ pub async fn install(client: &Client, version: &str, now: Timestamp) -> Result<(
     }
     apply(client, "apps/v1", "StatefulSet", NAMESPACE, &stateful_set(&address, version)).await?;
     apply(client, "kamaji.clastix.io/v1alpha1", "DataStore", "", &data_store(&address)).await
-}
-
-/// Waits until the shared etcd answers.
-pub async fn ready(client: &Client) -> Result<(), DatastoreError> {
-    let sets: Api<StatefulSet> = Api::namespaced(client.clone(), NAMESPACE);
-    let is_ready = |set: Option<&StatefulSet>| {
-        set.and_then(|set| set.status.as_ref()).and_then(|status| status.ready_replicas).unwrap_or(0) > 0
-    };
-    await_condition(sets, NAME, is_ready).await.map_err(|error| DatastoreError::NotReady(Box::new(error)))?;
-    Ok(())
 }
 
 async fn apply(

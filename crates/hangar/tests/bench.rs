@@ -38,7 +38,16 @@ fn what_it_costs() {
     let began = Instant::now();
     plane.ok(&["up"]);
     report.row("hangar up, components at hand", &seconds(began.elapsed()));
+    plane.kubectl(&["rollout", "status", "statefulset/etcd", "-n", "kamaji-system", "--timeout=120s"]);
+    report.row("  until the shared etcd is ready too", &seconds(began.elapsed()));
+    plane.ok(&["down"]);
+    let began = Instant::now();
+    plane.ok(&["up"]);
+    report.row("hangar up again, after down", &seconds(began.elapsed()));
+    let warm = began.elapsed().as_secs_f64() / baseline.api_ready.as_secs_f64();
+    report.row("  ratio to etcd and API server by hand (goal: at most 1.3)", &format!("{warm:.2}"));
     let pid = plane.state()["pid"].to_string();
+    plane.kubectl(&["rollout", "status", "statefulset/etcd", "-n", "kamaji-system", "--timeout=120s"]);
 
     let before = counts(&plane);
     let applied = Instant::now();

@@ -41,6 +41,7 @@ impl Certificates {
         made.leaf("apiserver", &ca, &Leaf::server("kube-apiserver", names), now)?;
         let kubelet = Leaf::server("system:node:hangar", [plane.clone(), "localhost".into()]);
         made.leaf("kubelet", &ca, &kubelet, now)?;
+        made.leaf("webhook", &ca, &Leaf::server("hangar-webhook", [plane.clone()]), now)?;
         made.leaf(
             "apiserver-kubelet-client",
             &ca,

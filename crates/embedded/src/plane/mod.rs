@@ -137,7 +137,7 @@ impl Plane {
         (self.state.network.plane(), self.state.api_port).into()
     }
 
-    /// The directory with keys and certificates: `ca.crt`, `ca.key`, `kubelet.crt`, `kubelet.key` and others.
+    /// The directory with keys and certificates: `ca.crt`, `ca.key`, `kubelet.crt`, `webhook.crt` and others.
     pub fn pki(&self) -> &Path {
         &self.pki
     }

@@ -1,32 +1,95 @@
-//! The definitions of our kinds and the registration of the webhook, applied at each start: the webhook's certificate is new each time.
+//! The definitions of our kinds and the registration of the webhook, written at a start where they are not what they should be.
+//!
+//! Holds: what was written is kept in a file of the home (digest of the definition, UID and generation that the API server gave it); a definition
+//! that somebody else changed or removed has another generation or UID, and is written again.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use anyhow::{Context as _, Result};
 use hangar_api::Object;
 use hangar_api::crds::{WebhookAddress, definitions};
-use hangar_engine::management::api_of;
+use hangar_embedded::Home;
+use hangar_engine::management::{api_of, stripped};
 use hangar_engine::webhook::admission_configuration;
+use hangar_planner::intent::fingerprint;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::wait::{await_condition, conditions};
+use kube::{Client, ResourceExt as _};
+use serde::{Deserialize, Serialize};
 
-pub async fn install(client: &Client, webhook: &WebhookAddress) -> Result<()> {
-    let params = PatchParams::apply("hangar").force();
+/// One definition as it was written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Written {
+    digest: String,
+    uid: String,
+    generation: i64,
+}
+
+type Record = BTreeMap<String, Written>;
+
+pub async fn install(home: &Home, client: &Client, webhook: &WebhookAddress) -> Result<()> {
+    let record = recorded(home);
+    let there = existing(client).await.context("the API server did not list its definitions")?;
     let all: Vec<Object> = definitions(Some(webhook)).into_iter().map(Object).collect();
-    let applied = all.iter().map(|definition| {
+    let is_current = |definition: &Object| {
+        let known = record.get(definition.name());
+        known.is_some_and(|known| {
+            known.digest == fingerprint(&definition.0)
+                && there.get(definition.name()) == Some(&(known.uid.clone(), known.generation))
+        })
+    };
+    let (current, outdated): (Vec<Object>, Vec<Object>) = all.into_iter().partition(is_current);
+    let mut record: Record =
+        record.into_iter().filter(|(name, _)| current.iter().any(|definition| definition.name() == name)).collect();
+    record.extend(write(client, &outdated).await?);
+    let text = serde_json::to_vec(&record)?;
+    std::fs::write(path(home), text).with_context(|| format!("cannot write {}", path(home).display()))?;
+    let admission = admission_configuration(&webhook.url, &webhook.ca_bundle);
+    let params = PatchParams::apply("hangar").force();
+    api_of(client, &admission).patch(admission.name(), &params, &Patch::Apply(&admission.0)).await?;
+    Ok(())
+}
+
+fn path(home: &Home) -> PathBuf {
+    home.path().join("definitions.json")
+}
+
+/// A file that cannot be read is as good as none: everything is written.
+fn recorded(home: &Home) -> Record {
+    std::fs::read(path(home)).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+}
+
+/// UID and generation by name; the definitions themselves are large and not needed.
+async fn existing(client: &Client) -> kube::Result<BTreeMap<String, (String, i64)>> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let listed = api.list_metadata(&ListParams::default()).await?;
+    let facts = listed.into_iter().filter_map(|one| {
+        Some((one.name_any(), (one.metadata.uid.clone()?, one.metadata.generation.unwrap_or_default())))
+    });
+    Ok(facts.collect())
+}
+
+/// Writes definitions and waits until the API server serves them.
+async fn write(client: &Client, outdated: &[Object]) -> Result<Record> {
+    let params = PatchParams::apply("hangar").force();
+    let applied = outdated.iter().map(|definition| {
         let (api, params) = (api_of(client, definition), &params);
         async move {
             let answer = api.patch(definition.name(), params, &Patch::Apply(&definition.0)).await;
-            answer.with_context(|| format!("the API server refused the definition {}", definition.name()))
+            let answer =
+                answer.with_context(|| format!("the API server refused the definition {}", definition.name()))?;
+            let answer = stripped(answer);
+            let (digest, uid) = (fingerprint(&definition.0), answer.uid().to_owned());
+            anyhow::Ok((definition.name().to_owned(), Written { digest, uid, generation: answer.generation() }))
         }
     });
-    futures::future::try_join_all(applied).await?;
-    let established = all.iter().map(|definition| {
+    let written = futures::future::try_join_all(applied).await?;
+    let established = outdated.iter().map(|definition| {
         let api: Api<CustomResourceDefinition> = Api::all(client.clone());
         async move { await_condition(api, definition.name(), conditions::is_crd_established()).await }
     });
     futures::future::try_join_all(established).await.context("a definition was not established")?;
-    let admission = admission_configuration(&webhook.url, &webhook.ca_bundle);
-    api_of(client, &admission).patch(admission.name(), &params, &Patch::Apply(&admission.0)).await?;
-    Ok(())
+    Ok(written.into_iter().collect())
 }

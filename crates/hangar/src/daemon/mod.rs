@@ -25,7 +25,7 @@ use hangar_engine::runtime::Engine;
 use hangar_engine::tenants::{Connector, Tenants};
 use hangar_engine::{system_clock, webhook};
 use hangar_node::process::{KubeletTls, NodeOptions};
-use hangar_pki::SystemKeys;
+use hangar_pki::{CertifiedKey, SystemKeys};
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -36,6 +36,8 @@ pub use progress::{DaemonState, Reporter, state_path};
 
 const NODE_NAME: &str = "hangar";
 const WORKERS: usize = 8;
+/// On an address of the plane's own; another one is taken if this one is not free.
+const WEBHOOK_PORT: u16 = 9443;
 
 /// Runs until a signal comes.
 pub async fn run(home: Home, store: Store) -> Result<()> {
@@ -63,8 +65,8 @@ async fn serve(home: &Home, store: &Store, reporter: &Reporter) -> Result<()> {
     let mut tasks = JoinSet::new();
 
     reporter.stage("installing the definitions");
-    let address = webhook_server(&mut tasks, &shutdown).await?;
-    definitions::install(&client, &address).await?;
+    let address = webhook_server(&plane, &mut tasks, &shutdown).await?;
+    definitions::install(home, &client, &address).await?;
 
     reporter.stage("starting the cloud, the node and the controllers");
     let simulated = cloud::start(home, &client, &mut tasks, &shutdown).await?;
@@ -75,11 +77,7 @@ async fn serve(home: &Home, store: &Store, reporter: &Reporter) -> Result<()> {
     ));
     hangar_embedded::datastore::install(&client, &versions.etcd.to_string(), jiff::Timestamp::now()).await?;
     let controllers = engine(client.clone(), &mut tasks, &shutdown);
-    reporter.stage("waiting for the shared etcd");
-    tokio::select! {
-        ready = hangar_embedded::datastore::ready(&client) => ready?,
-        () = shutdown.cancelled() => {}
-    }
+    // Pods of the plane, the shared etcd among them, are on their way; whoever needs one waits for that one.
     reporter.ready(&simulated.url);
 
     loop {
@@ -112,12 +110,23 @@ fn stop_on_signal(shutdown: CancellationToken) -> Result<()> {
     Ok(())
 }
 
+/// The same address and authority at each start, so that the definitions need not be written again.
 async fn webhook_server(
+    plane: &Plane,
     tasks: &mut JoinSet<()>,
     shutdown: &CancellationToken,
 ) -> Result<hangar_api::crds::WebhookAddress> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the webhook")?;
-    let identity = webhook::WebhookIdentity::create(&SystemKeys, "127.0.0.1", jiff::Timestamp::now())?;
+    let host = plane.network().plane();
+    let listener = match TcpListener::bind((host, WEBHOOK_PORT)).await {
+        Ok(listener) => listener,
+        Err(_) => TcpListener::bind((host, 0)).await.context("no port for the webhook")?,
+    };
+    let read = |name: &str| {
+        let path = plane.pki().join(name);
+        std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let server = CertifiedKey { certificate_pem: read("webhook.crt")?, key_pem: read("webhook.key")? };
+    let identity = webhook::WebhookIdentity { ca_pem: read("ca.crt")?, server };
     let address = hangar_api::crds::WebhookAddress {
         url: format!("https://{}", listener.local_addr()?),
         ca_bundle: identity.ca_bundle(),
