@@ -51,6 +51,12 @@ pub enum Command {
         /// Return as soon as the manifest is applied
         #[arg(long)]
         no_wait: bool,
+        /// Kubernetes version of the plane; without it, what this home ran before
+        #[arg(long, value_name = "VERSION")]
+        kubernetes: Option<String>,
+        /// Stay in the foreground and log to the terminal, for systemd and containers
+        #[arg(long, conflicts_with = "file")]
+        foreground: bool,
     },
     /// Stop the management plane; `up` brings it back as it was
     Down {
@@ -101,7 +107,10 @@ pub enum Command {
     },
     /// The background process
     #[command(hide = true)]
-    Daemon,
+    Daemon {
+        #[arg(long)]
+        kubernetes: Option<String>,
+    },
 }
 
 #[derive(Subcommand)]

@@ -7,6 +7,7 @@
 mod arguments;
 mod certificates;
 mod state;
+pub mod version;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -70,6 +71,8 @@ impl PlaneProgress for Quiet {
 pub enum PlaneError {
     #[error("could not get the components of the plane")]
     Components(#[from] StoreError),
+    #[error(transparent)]
+    Version(#[from] version::VersionError),
     #[error("could not choose a loopback network")]
     Network(#[from] NetError),
     #[error("port {port} of {address} is taken: end what listens there, or remove {state_file} to choose other ports")]
@@ -110,6 +113,7 @@ impl Plane {
             count => progress.stage(PlaneStage::EndedLeftovers(count)),
         }
         let programs = programs(store, options, progress).await?;
+        version::keep(home, &options.kubernetes)?;
         let state = state_with_free_ports(home).await?;
         let certificates = Certificates::prepare(home, &state)?;
         let mut plane = Plane { kubeconfig: home.kubeconfig(), pki: home.pki(), state, processes: vec![] };

@@ -5,27 +5,22 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use hangar_embedded::{Component, ETCD, KUBERNETES, NAMES, Progress, Stage, Store, default_version};
+use hangar_embedded::{Component, NAMES, Progress, Stage, Store, default_version};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use semver::Version;
 use serde_json::json;
 
 use crate::cli::{Components, Global, Output};
 use crate::commands::store;
 
-const KUBERNETES_NAMES: [&str; 4] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"];
+const KUBERNETES_NAMES: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
-/// What the plane and the user of the quick start need.
-pub fn of_plane() -> Vec<Component> {
-    with_version(KUBERNETES)
-}
-
-fn with_version(kubernetes: &str) -> Vec<Component> {
-    let names = KUBERNETES_NAMES.iter().map(|name| (*name, kubernetes));
-    let all = std::iter::once(("etcd", ETCD)).chain(names);
-    all.filter_map(|(name, version)| {
-        Some(Component { name: name.to_owned(), version: version.trim_start_matches('v').parse().ok()? })
-    })
-    .collect()
+/// What a plane of this version and its user need; kubectl is always ours.
+pub fn of_plane(kubernetes: &Version) -> Vec<Component> {
+    let of_plane = KUBERNETES_NAMES.iter().map(|name| (*name, kubernetes.clone()));
+    let own = ["etcd", "kubectl"].map(|name| (name, default_version(name)));
+    let all = own.into_iter().chain(of_plane);
+    all.map(|(name, version)| Component { name: name.to_owned(), version }).collect()
 }
 
 pub async fn run(global: &Global, what: Components) -> Result<()> {
@@ -67,10 +62,7 @@ pub async fn run(global: &Global, what: Components) -> Result<()> {
 /// What was named, or what the plane needs.
 fn asked_for(names: &[String], kubernetes: Option<&str>) -> Result<Vec<Component>> {
     if names.is_empty() {
-        let version = kubernetes.unwrap_or(KUBERNETES);
-        let wanted = with_version(version);
-        anyhow::ensure!(wanted.len() > 1, "{version} is not a version such as {KUBERNETES}");
-        return Ok(wanted);
+        return Ok(of_plane(&component("kube-apiserver", kubernetes)?.version));
     }
     let split = |text: &String| match text.split_once('@') {
         Some((name, version)) => component(name, Some(version)),

@@ -29,7 +29,7 @@ pub async fn run(global: &Global, cluster: Option<&str>, arguments: &[String]) -
     let store = store(global);
     let version = KUBERNETES.parse()?;
     if store.at_hand("kubectl", &version).is_none() {
-        components::fetch(&store, &components::of_plane()).await?;
+        components::fetch(&store, &components::of_plane(&version)).await?;
     }
     let kubectl = store.at_hand("kubectl", &version).context("kubectl is not at hand")?;
     // From here on this process is kubectl.

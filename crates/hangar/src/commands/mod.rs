@@ -19,12 +19,24 @@ use crate::{daemon, management};
 pub async fn run(cli: Cli) -> Result<ExitCode> {
     let global = cli.global;
     match cli.command {
-        Command::Daemon => {
+        Command::Daemon { kubernetes } => {
             let home = home(&global)?;
             log_to_stderr();
-            daemon::run(home, store(&global)).await?;
+            daemon::detach();
+            daemon::run(home, store(&global), up::version(kubernetes.as_deref())?).await?;
         }
-        Command::Up { file, timeout, no_wait } => return up::run(&global, file.as_deref(), timeout, no_wait).await,
+        Command::Up { foreground: true, kubernetes, .. } => {
+            let (home, store) = (home(&global)?, store(&global));
+            let asked = up::version(kubernetes.as_deref())?;
+            let version = hangar_embedded::choose_version(&home, asked.as_ref())?;
+            components::fetch(&store, &components::of_plane(&version)).await?;
+            log_to_stderr();
+            daemon::run(home, store, asked).await?;
+        }
+        Command::Up { file, timeout, no_wait, kubernetes, .. } => {
+            let wish = up::Wish { file, timeout, no_wait, kubernetes: up::version(kubernetes.as_deref())? };
+            return up::run(&global, &wish).await;
+        }
         Command::Down { purge } => down::run(&home(&global)?, purge).await?,
         Command::Status => status::run(&global, &home(&global)?).await?,
         Command::Apply { filename } => {

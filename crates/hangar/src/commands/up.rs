@@ -1,7 +1,7 @@
 //! `hangar up`: components, background process, manifest, live tree.
 
 use std::io::IsTerminal as _;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,6 +10,7 @@ use hangar_api::{Kind as _, Object, kinds};
 use hangar_embedded::Home;
 use indicatif::{ProgressBar, ProgressStyle};
 use kube::Client;
+use semver::Version;
 
 use crate::cli::Global;
 use crate::commands::{components, home, store};
@@ -19,7 +20,25 @@ use crate::management;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const REDRAW: Duration = Duration::from_millis(400);
 
-pub async fn run(global: &Global, file: Option<&Path>, timeout: u64, no_wait: bool) -> Result<ExitCode> {
+/// What was typed.
+pub struct Wish {
+    pub file: Option<PathBuf>,
+    pub timeout: u64,
+    pub no_wait: bool,
+    pub kubernetes: Option<Version>,
+}
+
+/// A version as people write it.
+pub fn version(text: Option<&str>) -> Result<Option<Version>> {
+    let parse = |text: &str| {
+        let parsed = text.trim_start_matches('v').parse();
+        parsed.with_context(|| format!("{text} is not a version such as {}", hangar_embedded::KUBERNETES))
+    };
+    text.map(parse).transpose()
+}
+
+pub async fn run(global: &Global, wish: &Wish) -> Result<ExitCode> {
+    let (file, no_wait) = (wish.file.as_deref(), wish.no_wait);
     // A manifest that cannot be read is said before anything is started; the cloud's address is not known yet.
     if let Some(file) = file {
         management::manifest(file, &|name| {
@@ -28,9 +47,16 @@ pub async fn run(global: &Global, file: Option<&Path>, timeout: u64, no_wait: bo
     }
     let home = home(global)?;
     let began = Instant::now();
-    components::fetch(&store(global), &components::of_plane()).await?;
+    let version = hangar_embedded::choose_version(&home, wish.kubernetes.as_ref())?;
+    components::fetch(&store(global), &components::of_plane(&version)).await?;
     let got = began.elapsed();
-    let state = start(global, &home).await?;
+    let state = start(global, &home, wish.kubernetes.as_ref()).await?;
+    if wish.kubernetes.as_ref().is_some_and(|asked| state.kubernetes != asked.to_string()) {
+        bail!(
+            "the plane runs Kubernetes {} already; run `hangar down`, then `hangar up --kubernetes {version}`",
+            state.kubernetes
+        );
+    }
     let started = began.elapsed();
     let client = management::of_home(&home).await?;
     let mut clusters = vec![];
@@ -43,7 +69,7 @@ pub async fn run(global: &Global, file: Option<&Path>, timeout: u64, no_wait: bo
     let mut ready = true;
     if !no_wait {
         for cluster in &clusters {
-            ready &= watch(&client, cluster, &global.namespace, Duration::from_secs(timeout)).await?;
+            ready &= watch(&client, cluster, &global.namespace, Duration::from_secs(wish.timeout)).await?;
         }
     }
     times(got, started - got, began.elapsed() - started, !clusters.is_empty());
@@ -63,7 +89,7 @@ pub fn variables(home: &Home) -> impl Fn(&str) -> Option<String> + use<> {
 }
 
 /// Starts the background process unless it runs, and waits until it is ready.
-async fn start(global: &Global, home: &Home) -> Result<DaemonState> {
+async fn start(global: &Global, home: &Home, kubernetes: Option<&Version>) -> Result<DaemonState> {
     let bar = spinner();
     bar.set_message("starting the management plane");
     let state = loop {
@@ -71,7 +97,7 @@ async fn start(global: &Global, home: &Home) -> Result<DaemonState> {
             Ok(lock) => {
                 drop(lock);
                 drop(std::fs::remove_file(state_path(home)));
-                Some(spawn(global, home)?)
+                Some(spawn(global, home, kubernetes)?)
             }
             Err(_) => None,
         };
@@ -86,13 +112,16 @@ async fn start(global: &Global, home: &Home) -> Result<DaemonState> {
     state
 }
 
-fn spawn(global: &Global, home: &Home) -> Result<std::process::Child> {
+fn spawn(global: &Global, home: &Home, kubernetes: Option<&Version>) -> Result<std::process::Child> {
     use std::os::unix::process::CommandExt as _;
     let log = home.logs().join("hangar.log");
     let file = std::fs::OpenOptions::new().create(true).append(true).open(&log)?;
     let program = std::env::current_exe().context("cannot find the program itself")?;
     let mut command = std::process::Command::new(program);
     command.arg("daemon").arg("--home").arg(home.path());
+    if let Some(version) = kubernetes {
+        command.arg("--kubernetes").arg(version.to_string());
+    }
     if let Some(directory) = &global.components {
         command.arg("--components").arg(std::path::absolute(directory)?);
     }

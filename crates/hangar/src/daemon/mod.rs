@@ -27,6 +27,7 @@ use hangar_engine::{system_clock, webhook};
 use hangar_node::process::{KubeletTls, NodeOptions};
 use hangar_pki::{CertifiedKey, SystemKeys};
 use kube::Client;
+use semver::Version;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -39,15 +40,18 @@ const WORKERS: usize = 8;
 /// On an address of the plane's own; another one is taken if this one is not free.
 const WEBHOOK_PORT: u16 = 9443;
 
-/// Runs until a signal comes.
-pub async fn run(home: Home, store: Store) -> Result<()> {
-    // A session of its own: a closed terminal must not end it.
+/// A session of its own: a closed terminal must not end it.
+pub fn detach() {
     if let Err(error) = rustix::process::setsid() {
         tracing::debug!(%error, "this process leads a session already");
     }
+}
+
+/// Runs until a signal comes; without a version, the one that this home ran before.
+pub async fn run(home: Home, store: Store, kubernetes: Option<Version>) -> Result<()> {
     let _lock = home.lock()?;
     let reporter = Reporter::new(&home);
-    let outcome = serve(&home, &store, &reporter).await;
+    let outcome = serve(&home, &store, kubernetes.as_ref(), &reporter).await;
     match &outcome {
         Ok(()) => reporter.remove(),
         Err(error) => reporter.failed(&format!("{error:#}")),
@@ -55,11 +59,12 @@ pub async fn run(home: Home, store: Store) -> Result<()> {
     outcome
 }
 
-async fn serve(home: &Home, store: &Store, reporter: &Reporter) -> Result<()> {
+async fn serve(home: &Home, store: &Store, kubernetes: Option<&Version>, reporter: &Reporter) -> Result<()> {
     let shutdown = CancellationToken::new();
     stop_on_signal(shutdown.clone())?;
     reporter.stage("starting the management plane");
-    let versions = PlaneOptions::default();
+    let kubernetes = hangar_embedded::choose_version(home, kubernetes)?;
+    let versions = PlaneOptions { kubernetes, ..PlaneOptions::default() };
     let plane = Plane::start(home, store, &versions, reporter).await?;
     let client = plane.client().await?;
     let mut tasks = JoinSet::new();
@@ -78,7 +83,7 @@ async fn serve(home: &Home, store: &Store, reporter: &Reporter) -> Result<()> {
     hangar_embedded::datastore::install(&client, &versions.etcd.to_string(), jiff::Timestamp::now()).await?;
     let controllers = engine(client.clone(), &mut tasks, &shutdown);
     // Pods of the plane, the shared etcd among them, are on their way; whoever needs one waits for that one.
-    reporter.ready(&simulated.url);
+    reporter.ready(&simulated.url, &versions.kubernetes.to_string());
 
     loop {
         tokio::select! {

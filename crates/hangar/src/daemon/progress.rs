@@ -16,6 +16,9 @@ pub struct DaemonState {
     pub error: Option<String>,
     /// Where the simulated cloud answers.
     pub cloud_url: String,
+    /// The version that the plane runs.
+    #[serde(default)]
+    pub kubernetes: String,
 }
 
 pub fn state_path(home: &Home) -> PathBuf {
@@ -40,8 +43,9 @@ impl Reporter {
         self.change(|state| state.stage = text.to_owned());
     }
 
-    pub fn ready(&self, cloud_url: &str) {
+    pub fn ready(&self, cloud_url: &str, kubernetes: &str) {
         self.change(|state| {
+            state.kubernetes = kubernetes.to_owned();
             state.stage = "running".into();
             state.ready = true;
             state.cloud_url = cloud_url.to_owned();
