@@ -1,6 +1,11 @@
 //! One control plane started by hand: etcd, kube-apiserver, kube-controller-manager, kube-scheduler as plain processes.
 
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark says what went wrong by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    dead_code,
+    reason = "a benchmark says what went wrong by panicking; not every one uses all"
+)]
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -15,7 +20,14 @@ pub struct Baseline {
     pub all_healthy: Duration,
 }
 
-struct Processes(Vec<Child>);
+/// The processes of a plane and the directory that they work in.
+pub struct Processes(Vec<Child>, Option<tempfile::TempDir>);
+
+impl Processes {
+    pub fn pids(&self) -> Vec<u32> {
+        self.0.iter().map(Child::id).collect()
+    }
+}
 
 impl Drop for Processes {
     fn drop(&mut self) {
@@ -56,14 +68,20 @@ fn until_ok(directory: &Path, port: u16, path: &str) {
     }
 }
 
+/// Starts one plane, measures, and ends it.
 pub fn one_plane_by_hand() -> Baseline {
+    plane_by_hand().0
+}
+
+/// A plane that runs until it is dropped.
+pub fn plane_by_hand() -> (Baseline, Processes) {
     let store = Store::new(StoreOptions::default());
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     certificates(directory.path());
     let (etcd, peer, api, manager, scheduler) = (port(), port(), port(), port(), port());
     let began = Instant::now();
-    let mut running = Processes(vec![start(
+    let first = start(
         &program(&store, "etcd"),
         &[
             format!("--data-dir={}", at("etcd")),
@@ -71,7 +89,8 @@ pub fn one_plane_by_hand() -> Baseline {
             format!("--advertise-client-urls=http://127.0.0.1:{etcd}"),
             format!("--listen-peer-urls=http://127.0.0.1:{peer}"),
         ],
-    )]);
+    );
+    let mut running = Processes(vec![first], None);
     running.0.push(start(
         &program(&store, "kube-apiserver"),
         &[
@@ -107,7 +126,9 @@ pub fn one_plane_by_hand() -> Baseline {
     running.0.push(start(&program(&store, "kube-scheduler"), &common(scheduler)));
     until_ok(directory.path(), manager, "/healthz");
     until_ok(directory.path(), scheduler, "/healthz");
-    Baseline { api_ready, all_healthy: began.elapsed() }
+    let measured = Baseline { api_ready, all_healthy: began.elapsed() };
+    running.1 = Some(directory);
+    (measured, running)
 }
 
 fn certificates(directory: &Path) {
