@@ -1,6 +1,7 @@
 //! The CustomResourceDefinitions, assembled from the schemas.
 //!
-//! Holds: every version is served for ever, the hub is stored; where we are laxer than upstream's schema, [`RELAXED`] says so and why.
+//! Holds: every version is served for ever, the hub is stored. Where a schema deliberately differs from upstream's,
+//! `tests/upstream/differences.json` says so and why, and a test keeps that list true.
 
 use serde_json::{Value, json};
 
@@ -14,14 +15,6 @@ pub struct WebhookAddress {
     /// PEM, base64.
     pub ca_bundle: String,
 }
-
-/// Required fields of upstream's schema that we do not insist on: kind, version, pointer to the schema, field.
-const RELAXED: &[(&str, &str, &str)] = &[
-    // Manifests without a selector are common (upstream's webhook fills it in before validation); so does ours, but a server
-    // whose webhook is down must not answer with a misleading schema error.
-    ("MachineDeployment", "/properties/spec", "selector"),
-    ("MachineSet", "/properties/spec", "selector"),
-];
 
 /// All definitions; without a webhook address the conversion stanza says `None`.
 pub fn definitions(webhook: Option<&WebhookAddress>) -> Vec<Value> {
@@ -53,10 +46,10 @@ pub fn definition(facts: &KindFacts, webhook: Option<&WebhookAddress>) -> Value 
                 "listKind": format!("{}List", facts.kind),
                 "plural": facts.plural(),
                 "singular": singular,
-                "categories": hub.facts["categories"],
-                "shortNames": hub.facts["shortNames"],
+                "categories": hub.facts()["categories"],
+                "shortNames": hub.facts()["shortNames"],
             },
-            "scope": hub.facts["scope"],
+            "scope": hub.facts()["scope"],
             "conversion": conversion,
             "versions": facts.versions.iter().map(|version| served(facts, version)).collect::<Vec<_>>(),
         },
@@ -64,54 +57,20 @@ pub fn definition(facts: &KindFacts, webhook: Option<&WebhookAddress>) -> Value 
 }
 
 fn served(facts: &KindFacts, version: &VersionFacts) -> Value {
-    let mut schema = version.schema().clone();
-    without_notes(&mut schema);
-    for (_, pointer, field) in RELAXED.iter().filter(|(kind, ..)| *kind == facts.kind) {
-        if let Some(required) = schema.pointer_mut(pointer).and_then(|schema| schema["required"].as_array_mut()) {
-            required.retain(|name| name != field);
-        }
-    }
     json!({
         "name": version.name,
         "served": true,
         "storage": version.name == facts.hub().name,
-        "schema": { "openAPIV3Schema": schema },
-        "subresources": version.facts["subresources"],
-        "additionalPrinterColumns": version.facts["printerColumns"],
+        "schema": { "openAPIV3Schema": version.schema() },
+        "subresources": version.facts()["subresources"],
+        "additionalPrinterColumns": version.facts()["printerColumns"],
     })
 }
 
-/// The facts say how many rules upstream has; that is a note, not a schema.
-fn without_notes(schema: &mut Value) {
-    match schema {
-        Value::Object(fields) => {
-            fields.remove("cel-rules");
-            fields.values_mut().for_each(without_notes);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_notes),
-        _ => {}
-    }
-}
-
-/// The labels by which Cluster API finds the version of a kind that fulfils a contract.
+/// The labels by which Cluster API finds the version of a kind that fulfils a contract, and clusterctl what is to be moved.
 fn labels(facts: &KindFacts) -> Value {
-    let provider = match facts.group {
-        "bootstrap.cluster.x-k8s.io" => "bootstrap-kubeadm",
-        "controlplane.cluster.x-k8s.io" => "control-plane-kamaji",
-        "infrastructure.cluster.x-k8s.io" => "infrastructure-openstack",
-        "cluster.x-k8s.io" => "cluster-api",
-        _ => return json!({ "app.kubernetes.io/part-of": "hangar" }),
-    };
-    let oldest = facts.versions.first().map_or("", |version| version.name);
-    let mut labels = json!({
-        "app.kubernetes.io/part-of": "hangar",
-        "cluster.x-k8s.io/provider": provider,
-        "clusterctl.cluster.x-k8s.io": "",
-        "cluster.x-k8s.io/v1beta1": oldest,
-    });
-    if facts.versions.len() > 1 {
-        labels["cluster.x-k8s.io/v1beta2"] = facts.hub().name.into();
-    }
+    let mut labels = facts.hub().facts()["contractLabels"].clone();
+    labels["app.kubernetes.io/part-of"] = "hangar".into();
     labels
 }
 

@@ -11,11 +11,16 @@ struct Place {
     /// Keys from the top; never through a list, which counts as one value.
     path: Vec<String>,
     /// What conversion alone yields there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "something", skip_serializing_if = "Option::is_none")]
     was: Option<Value>,
     /// What really stood there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "something", skip_serializing_if = "Option::is_none")]
     is: Option<Value>,
+}
+
+/// A null that is written is a null: only what is not written is nothing.
+fn something<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 /// Everything in which `wanted` differs from `converted`, as text, or nothing.
