@@ -1,5 +1,7 @@
 //! Packs the schemas for the binary: no white space, deflated, one file each, so that a kind is unpacked only when it is asked for.
 
+#![allow(clippy::disallowed_methods, reason = "it is the build that reads and writes files, not the core")]
+
 use std::io::Write as _;
 use std::path::PathBuf;
 

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// A Kubernetes cluster: its network, its control plane and its infrastructure, or a class to make them from.
 ///
 /// cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct Cluster {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::ClusterSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::ClusterStatus>,
 }
@@ -30,55 +31,72 @@ impl crate::Kind for Cluster {
 
 pub type ClusterSpecAvailabilityGate = super::ClusterClassSpecAvailabilityGate;
 
+/// Networks of pods.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecClusterNetworkPods {
+    /// Networks in CIDR notation.
     #[serde(default)]
     pub cidr_blocks: Vec<String>,
 }
 
 pub type ClusterSpecClusterNetworkServices = super::ClusterSpecClusterNetworkPods;
 
+/// Addresses and domain of the cluster's own network.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecClusterNetwork {
+    /// Port on which API servers listen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server_port: Option<i32>,
+    /// Networks of pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<super::ClusterSpecClusterNetworkPods>,
+    /// DNS domain of Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_domain: Option<String>,
+    /// Networks of Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<super::ClusterSpecClusterNetworkPods>,
 }
 
+/// Host and port of the API.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecControlPlaneEndpoint {
+    /// Host name or address of the API; empty until it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// Port of the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
 }
 
+/// The object that is the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecControlPlaneRef {
+    /// API group of the object; its version does not matter.
     #[serde(default)]
     pub api_group: String,
+    /// Kind of the object.
     #[serde(default)]
     pub kind: String,
+    /// The name.
     #[serde(default)]
     pub name: String,
 }
 
 pub type ClusterSpecInfrastructureRef = super::ClusterSpecControlPlaneRef;
 
+/// The class that the topology is made from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecTopologyClassRef {
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// The namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
@@ -102,13 +120,17 @@ pub type ClusterSpecTopologyControlPlaneHealthCheckRemediationTriggerIf =
 pub type ClusterSpecTopologyControlPlaneHealthCheckRemediation =
     super::ClusterClassSpecControlPlaneHealthCheckRemediation;
 
+/// When Machines count as unhealthy, and what is done then.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecTopologyControlPlaneHealthCheck {
+    /// What makes a Machine unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<super::ClusterClassSpecControlPlaneHealthCheckChecks>,
+    /// Whether it is switched on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
+    /// What is done about unhealthy Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation: Option<super::ClusterClassSpecControlPlaneHealthCheckRemediation>,
 }
@@ -117,9 +139,11 @@ pub type ClusterSpecTopologyControlPlaneMetadata = super::ClusterClassSpecContro
 
 pub type ClusterSpecTopologyControlPlaneReadinessGate = super::ClusterClassSpecAvailabilityGate;
 
+/// When and how Machines are replaced.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecTopologyControlPlaneRollout {
+    /// A moment after which everything older is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
@@ -129,36 +153,49 @@ pub type ClusterSpecTopologyControlPlaneTaint = super::ClusterClassSpecControlPl
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecTopologyControlPlaneVariablesOverride {
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// The value.
     #[serde(default)]
     pub value: serde_json::Value,
 }
 
+/// Variables.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecTopologyControlPlaneVariables {
+    /// Values that win over those of the topology.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overrides: Option<Vec<super::ClusterSpecTopologyControlPlaneVariablesOverride>>,
 }
 
+/// The control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecTopologyControlPlane {
+    /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<super::ClusterClassSpecControlPlaneDeletion>,
+    /// When Machines count as unhealthy, and what is done then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<super::ClusterSpecTopologyControlPlaneHealthCheck>,
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// Further conditions that must hold for it to be ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
+    /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// When and how Machines are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<super::ClusterSpecTopologyControlPlaneRollout>,
+    /// Taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
+    /// Variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<super::ClusterSpecTopologyControlPlaneVariables>,
 }
@@ -185,13 +222,17 @@ pub type ClusterSpecTopologyWorkersMachineDeploymentHealthCheckRemediationTrigge
 pub type ClusterSpecTopologyWorkersMachineDeploymentHealthCheckRemediation =
     super::ClusterClassSpecWorkersMachineDeploymentHealthCheckRemediation;
 
+/// When Machines count as unhealthy, and what is done then.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecTopologyWorkersMachineDeploymentHealthCheck {
+    /// What makes a Machine unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<super::ClusterClassSpecControlPlaneHealthCheckChecks>,
+    /// Whether it is switched on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
+    /// What is done about unhealthy Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation: Option<super::ClusterClassSpecWorkersMachineDeploymentHealthCheckRemediation>,
 }
@@ -206,11 +247,14 @@ pub type ClusterSpecTopologyWorkersMachineDeploymentRolloutStrategyRollingUpdate
 pub type ClusterSpecTopologyWorkersMachineDeploymentRolloutStrategy =
     super::ClusterClassSpecWorkersMachineDeploymentRolloutStrategy;
 
+/// When and how Machines are replaced.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecTopologyWorkersMachineDeploymentRollout {
+    /// A moment after which everything older is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+    /// How it is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<super::ClusterClassSpecWorkersMachineDeploymentRolloutStrategy>,
 }
@@ -225,28 +269,40 @@ pub type ClusterSpecTopologyWorkersMachineDeploymentVariables = super::ClusterSp
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecTopologyWorkersMachineDeployment {
+    /// Name of the class.
     #[serde(default)]
     pub class: String,
+    /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<super::ClusterClassSpecWorkersMachineDeploymentDeletion>,
+    /// Failure domain, such as an availability zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
+    /// When Machines count as unhealthy, and what is done then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<super::ClusterSpecTopologyWorkersMachineDeploymentHealthCheck>,
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// How long a Machine must have been ready to count as available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// Further conditions that must hold for it to be ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
+    /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// When and how Machines are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<super::ClusterSpecTopologyWorkersMachineDeploymentRollout>,
+    /// Taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
+    /// Variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<super::ClusterSpecTopologyControlPlaneVariables>,
 }
@@ -265,98 +321,136 @@ pub type ClusterSpecTopologyWorkersMachinePoolVariables = super::ClusterSpecTopo
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecTopologyWorkersMachinePool {
+    /// Name of the class.
     #[serde(default)]
     pub class: String,
+    /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<super::ClusterClassSpecControlPlaneDeletion>,
+    /// Failure domains, such as availability zones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domains: Option<Vec<String>>,
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// How long a Machine must have been ready to count as available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// Taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
+    /// Variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<super::ClusterSpecTopologyControlPlaneVariables>,
 }
 
+/// The workers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecTopologyWorkers {
+    /// MachineDeployments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_deployments: Option<Vec<super::ClusterSpecTopologyWorkersMachineDeployment>>,
+    /// MachinePools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_pools: Option<Vec<super::ClusterSpecTopologyWorkersMachinePool>>,
 }
 
+/// What the class makes of this cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpecTopology {
+    /// The class that the topology is made from.
     #[serde(default)]
     pub class_ref: super::ClusterSpecTopologyClassRef,
+    /// The control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane: Option<super::ClusterSpecTopologyControlPlane>,
+    /// Values of the class's variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<Vec<super::ClusterSpecTopologyControlPlaneVariablesOverride>>,
+    /// Version of Kubernetes of the whole cluster.
     #[serde(default)]
     pub version: String,
+    /// The workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<super::ClusterSpecTopologyWorkers>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterSpec {
+    /// Further conditions that must hold for it to be available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub availability_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
+    /// Addresses and domain of the cluster's own network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_network: Option<super::ClusterSpecClusterNetwork>,
+    /// Host and port of the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<super::ClusterSpecControlPlaneEndpoint>,
+    /// The object that is the control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_ref: Option<super::ClusterSpecControlPlaneRef>,
+    /// The object that is the infrastructure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infrastructure_ref: Option<super::ClusterSpecControlPlaneRef>,
+    /// Controllers leave the cluster and all that belongs to it alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
+    /// What the class makes of this cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<super::ClusterSpecTopology>,
 }
 
+/// The control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatusControlPlane {
+    /// Replicas that have been ready for long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
+    /// How many there should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired_replicas: Option<i32>,
+    /// Replicas that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+    /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_date_replicas: Option<i32>,
 }
 
+/// What only v1beta1 knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatusDeprecatedV1beta1 {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What went wrong for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_message: Option<String>,
+    /// What went wrong for good, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
 }
 
+/// What only older versions know.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatusDeprecated {
+    /// What only v1beta1 knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub v1beta1: Option<super::ClusterStatusDeprecatedV1beta1>,
 }
@@ -364,42 +458,57 @@ pub struct ClusterStatusDeprecated {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatusFailureDomain {
+    /// Free attributes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<std::collections::BTreeMap<String, String>>,
+    /// The control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane: Option<bool>,
+    /// The name.
     #[serde(default)]
     pub name: String,
 }
 
+/// What has been reached once; never taken back.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatusInitialization {
+    /// Whether the API has answered once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_initialized: Option<bool>,
+    /// Whether the infrastructure is there; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infrastructure_provisioned: Option<bool>,
 }
 
 pub type ClusterStatusWorkers = super::ClusterStatusControlPlane;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// The control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane: Option<super::ClusterStatusControlPlane>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<super::ClusterStatusDeprecated>,
+    /// Failure domains, such as availability zones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domains: Option<Vec<super::ClusterStatusFailureDomain>>,
+    /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<super::ClusterStatusInitialization>,
+    /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Where it is in its life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
+    /// The workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<super::ClusterStatusControlPlane>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// A blueprint of clusters: templates, variables, and patches that bring the two together.
 ///
 /// cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct ClusterClass {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::ClusterClassSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::ClusterClassStatus>,
 }
@@ -31,19 +32,25 @@ impl crate::Kind for ClusterClass {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecAvailabilityGate {
+    /// Type of the condition.
     #[serde(default)]
     pub condition_type: String,
+    /// Whether the condition is good or bad when it is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polarity: Option<String>,
 }
 
+/// What happens when a Machine is deleted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecControlPlaneDeletion {
+    /// How long deleting the Node is tried; 0 means for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_deletion_timeout_seconds: Option<i32>,
+    /// How long draining is tried; 0 means for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_drain_timeout_seconds: Option<i32>,
+    /// How long it is waited for volumes to be detached; 0 means for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_volume_detach_timeout_seconds: Option<i32>,
 }
@@ -51,10 +58,13 @@ pub struct ClusterClassSpecControlPlaneDeletion {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition {
+    /// The status.
     #[serde(default)]
     pub status: String,
+    /// How long it may take, in seconds.
     #[serde(default)]
     pub timeout_seconds: i32,
+    /// The type.
     #[serde(rename = "type", default)]
     pub r#type: String,
 }
@@ -62,53 +72,70 @@ pub struct ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineConditio
 pub type ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyNodeCondition =
     super::ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition;
 
+/// What makes a Machine unhealthy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecControlPlaneHealthCheckChecks {
+    /// How long a Node may take to appear; 0 means for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_startup_timeout_seconds: Option<i32>,
+    /// Conditions of a Machine that make it unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy_machine_conditions:
         Option<Vec<super::ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition>>,
+    /// Conditions of a Node that make its Machine unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy_node_conditions:
         Option<Vec<super::ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition>>,
 }
 
+/// The template.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef {
+    /// Group and version of the object.
     #[serde(default)]
     pub api_version: String,
+    /// Kind of the object.
     #[serde(default)]
     pub kind: String,
+    /// The name.
     #[serde(default)]
     pub name: String,
 }
 
+/// When something is done at all.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecControlPlaneHealthCheckRemediationTriggerIf {
+    /// Range of unhealthy Machines within which something is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy_in_range: Option<String>,
+    /// How many Machines may be unhealthy for something to be done, as a number or a percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unhealthy_less_than_or_equal_to: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
 }
 
+/// What is done about unhealthy Machines.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecControlPlaneHealthCheckRemediation {
+    /// The template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_ref: Option<super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef>,
+    /// When something is done at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger_if: Option<super::ClusterClassSpecControlPlaneHealthCheckRemediationTriggerIf>,
 }
 
+/// When Machines count as unhealthy, and what is done then.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecControlPlaneHealthCheck {
+    /// What makes a Machine unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<super::ClusterClassSpecControlPlaneHealthCheckChecks>,
+    /// What is done about unhealthy Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation: Option<super::ClusterClassSpecControlPlaneHealthCheckRemediation>,
 }
@@ -116,25 +143,32 @@ pub struct ClusterClassSpecControlPlaneHealthCheck {
 pub type ClusterClassSpecControlPlaneMachineInfrastructureTemplateRef =
     super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef;
 
+/// Infrastructure of the control plane's Machines.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecControlPlaneMachineInfrastructure {
+    /// The template.
     #[serde(default)]
     pub template_ref: super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef,
 }
 
+/// Labels and annotations.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecControlPlaneMetadata {
+    /// Annotations that are set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<std::collections::BTreeMap<String, String>>,
+    /// Labels that are set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<std::collections::BTreeMap<String, String>>,
 }
 
+/// How it is named.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecControlPlaneNaming {
+    /// The template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
 }
@@ -144,35 +178,48 @@ pub type ClusterClassSpecControlPlaneReadinessGate = super::ClusterClassSpecAvai
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecControlPlaneTaint {
+    /// What the taint does.
     #[serde(default)]
     pub effect: String,
+    /// The key.
     #[serde(default)]
     pub key: String,
+    /// Whether a taint is kept or only set at the beginning.
     #[serde(default)]
     pub propagation: String,
+    /// The value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }
 
 pub type ClusterClassSpecControlPlaneTemplateRef = super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef;
 
+/// The control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecControlPlane {
+    /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<super::ClusterClassSpecControlPlaneDeletion>,
+    /// When Machines count as unhealthy, and what is done then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<super::ClusterClassSpecControlPlaneHealthCheck>,
+    /// Infrastructure of the control plane's Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_infrastructure: Option<super::ClusterClassSpecControlPlaneMachineInfrastructure>,
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// How it is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub naming: Option<super::ClusterClassSpecControlPlaneNaming>,
+    /// Further conditions that must hold for it to be ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
+    /// Taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
+    /// The template.
     #[serde(default)]
     pub template_ref: super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef,
 }
@@ -182,20 +229,26 @@ pub type ClusterClassSpecInfrastructureNaming = super::ClusterClassSpecControlPl
 pub type ClusterClassSpecInfrastructureTemplateRef =
     super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef;
 
+/// The infrastructure.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecInfrastructure {
+    /// How it is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub naming: Option<super::ClusterClassSpecControlPlaneNaming>,
+    /// The template.
     #[serde(default)]
     pub template_ref: super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef,
 }
 
+/// Where the value comes from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecPatchDefinitionJsonPatchValueFrom {
+    /// The template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
+    /// Path of the variable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variable: Option<String>,
 }
@@ -203,19 +256,25 @@ pub struct ClusterClassSpecPatchDefinitionJsonPatchValueFrom {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecPatchDefinitionJsonPatch {
+    /// The operation.
     #[serde(default)]
     pub op: String,
+    /// The path.
     #[serde(default)]
     pub path: String,
+    /// The value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<serde_json::Value>,
+    /// Where the value comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value_from: Option<super::ClusterClassSpecPatchDefinitionJsonPatchValueFrom>,
 }
 
+/// Classes of MachineDeployments that are meant.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecPatchDefinitionSelectorMatchResourcesMachineDeploymentClass {
+    /// Names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Vec<String>>,
 }
@@ -223,27 +282,36 @@ pub struct ClusterClassSpecPatchDefinitionSelectorMatchResourcesMachineDeploymen
 pub type ClusterClassSpecPatchDefinitionSelectorMatchResourcesMachinePoolClass =
     super::ClusterClassSpecPatchDefinitionSelectorMatchResourcesMachineDeploymentClass;
 
+/// Which of the cluster's objects are meant.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecPatchDefinitionSelectorMatchResources {
+    /// The control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane: Option<bool>,
+    /// Whether the infrastructure cluster is meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infrastructure_cluster: Option<bool>,
+    /// Classes of MachineDeployments that are meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_deployment_class:
         Option<super::ClusterClassSpecPatchDefinitionSelectorMatchResourcesMachineDeploymentClass>,
+    /// Classes of MachinePools that are meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_pool_class: Option<super::ClusterClassSpecPatchDefinitionSelectorMatchResourcesMachineDeploymentClass>,
 }
 
+/// Labels of the objects that belong to it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecPatchDefinitionSelector {
+    /// Group and version of the object.
     #[serde(default)]
     pub api_version: String,
+    /// Kind of the object.
     #[serde(default)]
     pub kind: String,
+    /// Which of the cluster's objects are meant.
     #[serde(default)]
     pub match_resources: super::ClusterClassSpecPatchDefinitionSelectorMatchResources,
 }
@@ -251,21 +319,28 @@ pub struct ClusterClassSpecPatchDefinitionSelector {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecPatchDefinition {
+    /// JSON patches.
     #[serde(default)]
     pub json_patches: Vec<super::ClusterClassSpecPatchDefinitionJsonPatch>,
+    /// Labels of the objects that belong to it.
     #[serde(default)]
     pub selector: super::ClusterClassSpecPatchDefinitionSelector,
 }
 
+/// Somewhere else.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecPatchExternal {
+    /// Extension that is asked for variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discover_variables_extension: Option<String>,
+    /// Extension that is asked for patches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generate_patches_extension: Option<String>,
+    /// Settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<std::collections::BTreeMap<String, String>>,
+    /// Extension that is asked whether a topology is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validate_topology_extension: Option<String>,
 }
@@ -273,28 +348,37 @@ pub struct ClusterClassSpecPatchExternal {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecPatch {
+    /// Where the variable is defined, and how.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definitions: Option<Vec<super::ClusterClassSpecPatchDefinition>>,
+    /// A description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+    /// A template; the patch is used if it renders to true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled_if: Option<String>,
+    /// Somewhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<super::ClusterClassSpecPatchExternal>,
+    /// The name.
     #[serde(default)]
     pub name: String,
 }
 
+/// Somewhere else.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecUpgradeExternal {
+    /// Extension that is asked which versions an upgrade goes through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generate_upgrade_plan_extension: Option<String>,
 }
 
+/// How versions are upgraded.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecUpgrade {
+    /// Somewhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<super::ClusterClassSpecUpgradeExternal>,
 }
@@ -304,89 +388,127 @@ pub type ClusterClassSpecVariableDeprecatedV1Beta1Metadata = super::ClusterClass
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecVariableSchemaOpenApiv3SchemaXKubernetesValidation {
+    /// Path of the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field_path: Option<String>,
+    /// The sentence that says why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// An expression that renders the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_expression: Option<String>,
+    /// Why, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The rule.
     #[serde(default)]
     pub rule: String,
 }
 
 pub type ClusterClassSpecVariableSchemaOpenApiv3SchemaXMetadata = super::ClusterClassSpecControlPlaneMetadata;
 
+/// Schema of the variable's values.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecVariableSchemaOpenApiv3Schema {
+    /// The schema of values whose names are not fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_properties: Option<serde_json::Value>,
+    /// Schemas all of which must hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub all_of: Option<serde_json::Value>,
+    /// Schemas at least one of which must hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub any_of: Option<serde_json::Value>,
+    /// The default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<serde_json::Value>,
+    /// A description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+    /// Values that are allowed.
     #[serde(rename = "enum", default, skip_serializing_if = "Option::is_none")]
     pub r#enum: Option<Vec<serde_json::Value>>,
+    /// An example.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub example: Option<serde_json::Value>,
+    /// The maximum itself is not allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusive_maximum: Option<bool>,
+    /// The minimum itself is not allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusive_minimum: Option<bool>,
+    /// The format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
+    /// The items.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<serde_json::Value>,
+    /// How many items there may be at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_items: Option<i64>,
+    /// How long a text may be at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_length: Option<i64>,
+    /// How many fields there may be at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_properties: Option<i64>,
+    /// Largest value that is allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maximum: Option<i64>,
+    /// How many items there must be at least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_items: Option<i64>,
+    /// How long a text must be at least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_length: Option<i64>,
+    /// How many fields there must be at least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_properties: Option<i64>,
+    /// Smallest value that is allowed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minimum: Option<i64>,
+    /// A schema that must not hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not: Option<serde_json::Value>,
+    /// Schemas exactly one of which must hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_of: Option<serde_json::Value>,
+    /// Regular expression that a text must match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
+    /// The fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub properties: Option<serde_json::Value>,
+    /// Whether it must be given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required: Option<Vec<String>>,
+    /// The type.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
+    /// Whether no two items may be equal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique_items: Option<bool>,
+    /// Whether a number or a text is allowed.
     #[serde(rename = "x-kubernetes-int-or-string", default, skip_serializing_if = "Option::is_none")]
     pub x_kubernetes_int_or_string: Option<bool>,
+    /// Whether fields that no schema knows are kept.
     #[serde(rename = "x-kubernetes-preserve-unknown-fields", default, skip_serializing_if = "Option::is_none")]
     pub x_kubernetes_preserve_unknown_fields: Option<bool>,
+    /// Rules that values must fulfil.
     #[serde(rename = "x-kubernetes-validations", default, skip_serializing_if = "Option::is_none")]
     pub x_kubernetes_validations:
         Option<Vec<super::ClusterClassSpecVariableSchemaOpenApiv3SchemaXKubernetesValidation>>,
+    /// Labels and annotations of the variable.
     #[serde(rename = "x-metadata", default, skip_serializing_if = "Option::is_none")]
     pub x_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
 }
 
+/// The schema.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecVariableSchema {
+    /// Schema of the variable's values.
     #[serde(rename = "openAPIV3Schema", default)]
     pub open_apiv3_schema: super::ClusterClassSpecVariableSchemaOpenApiv3Schema,
 }
@@ -394,12 +516,16 @@ pub struct ClusterClassSpecVariableSchema {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecVariable {
+    /// Labels and annotations of a variable, known to v1beta1 only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated_v1_beta1_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// Whether it must be given.
     #[serde(default)]
     pub required: bool,
+    /// The schema.
     #[serde(default)]
     pub schema: super::ClusterClassSpecVariableSchema,
 }
@@ -409,15 +535,20 @@ pub type ClusterClassSpecWorkersMachineDeploymentBootstrapTemplateRef =
 
 pub type ClusterClassSpecWorkersMachineDeploymentBootstrap = super::ClusterClassSpecControlPlaneMachineInfrastructure;
 
+/// What happens when a Machine is deleted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecWorkersMachineDeploymentDeletion {
+    /// How long deleting the Node is tried; 0 means for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_deletion_timeout_seconds: Option<i32>,
+    /// How long draining is tried; 0 means for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_drain_timeout_seconds: Option<i32>,
+    /// How long it is waited for volumes to be detached; 0 means for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_volume_detach_timeout_seconds: Option<i32>,
+    /// The order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<String>,
 }
@@ -437,22 +568,29 @@ pub type ClusterClassSpecWorkersMachineDeploymentHealthCheckRemediationTemplateR
 pub type ClusterClassSpecWorkersMachineDeploymentHealthCheckRemediationTriggerIf =
     super::ClusterClassSpecControlPlaneHealthCheckRemediationTriggerIf;
 
+/// What is done about unhealthy Machines.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecWorkersMachineDeploymentHealthCheckRemediation {
+    /// How many may be replaced at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_in_flight: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
+    /// The template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template_ref: Option<super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef>,
+    /// When something is done at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger_if: Option<super::ClusterClassSpecControlPlaneHealthCheckRemediationTriggerIf>,
 }
 
+/// When Machines count as unhealthy, and what is done then.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecWorkersMachineDeploymentHealthCheck {
+    /// What makes a Machine unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<super::ClusterClassSpecControlPlaneHealthCheckChecks>,
+    /// What is done about unhealthy Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation: Option<super::ClusterClassSpecWorkersMachineDeploymentHealthCheckRemediation>,
 }
@@ -469,27 +607,35 @@ pub type ClusterClassSpecWorkersMachineDeploymentNaming = super::ClusterClassSpe
 
 pub type ClusterClassSpecWorkersMachineDeploymentReadinessGate = super::ClusterClassSpecAvailabilityGate;
 
+/// How old ones are replaced by new ones.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecWorkersMachineDeploymentRolloutStrategyRollingUpdate {
+    /// How many more than wanted there may be during a rollout, as a number or a percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_surge: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
+    /// How many may be missing during a rollout, as a number or a percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
 }
 
+/// How it is done.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecWorkersMachineDeploymentRolloutStrategy {
+    /// How old ones are replaced by new ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<super::ClusterClassSpecWorkersMachineDeploymentRolloutStrategyRollingUpdate>,
+    /// The type.
     #[serde(rename = "type", default)]
     pub r#type: String,
 }
 
+/// When and how Machines are replaced.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecWorkersMachineDeploymentRollout {
+    /// How it is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<super::ClusterClassSpecWorkersMachineDeploymentRolloutStrategy>,
 }
@@ -499,28 +645,40 @@ pub type ClusterClassSpecWorkersMachineDeploymentTaint = super::ClusterClassSpec
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecWorkersMachineDeployment {
+    /// Where the bootstrap data comes from.
     #[serde(default)]
     pub bootstrap: super::ClusterClassSpecControlPlaneMachineInfrastructure,
+    /// Name of the class.
     #[serde(default)]
     pub class: String,
+    /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<super::ClusterClassSpecWorkersMachineDeploymentDeletion>,
+    /// Failure domain, such as an availability zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
+    /// When Machines count as unhealthy, and what is done then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health_check: Option<super::ClusterClassSpecWorkersMachineDeploymentHealthCheck>,
+    /// The infrastructure.
     #[serde(default)]
     pub infrastructure: super::ClusterClassSpecControlPlaneMachineInfrastructure,
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// How long a Machine must have been ready to count as available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
+    /// How it is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub naming: Option<super::ClusterClassSpecControlPlaneNaming>,
+    /// Further conditions that must hold for it to be ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
+    /// When and how Machines are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<super::ClusterClassSpecWorkersMachineDeploymentRollout>,
+    /// Taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
 }
@@ -546,66 +704,91 @@ pub type ClusterClassSpecWorkersMachinePoolTaint = super::ClusterClassSpecContro
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecWorkersMachinePool {
+    /// Where the bootstrap data comes from.
     #[serde(default)]
     pub bootstrap: super::ClusterClassSpecControlPlaneMachineInfrastructure,
+    /// Name of the class.
     #[serde(default)]
     pub class: String,
+    /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<super::ClusterClassSpecControlPlaneDeletion>,
+    /// Failure domains, such as availability zones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domains: Option<Vec<String>>,
+    /// The infrastructure.
     #[serde(default)]
     pub infrastructure: super::ClusterClassSpecControlPlaneMachineInfrastructure,
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// How long a Machine must have been ready to count as available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
+    /// How it is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub naming: Option<super::ClusterClassSpecControlPlaneNaming>,
+    /// Taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
 }
 
+/// The workers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecWorkers {
+    /// MachineDeployments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_deployments: Option<Vec<super::ClusterClassSpecWorkersMachineDeployment>>,
+    /// MachinePools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_pools: Option<Vec<super::ClusterClassSpecWorkersMachinePool>>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpec {
+    /// Further conditions that must hold for it to be available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub availability_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
+    /// The control plane.
     #[serde(default)]
     pub control_plane: super::ClusterClassSpecControlPlane,
+    /// The infrastructure.
     #[serde(default)]
     pub infrastructure: super::ClusterClassSpecInfrastructure,
+    /// Versions of Kubernetes that an upgrade may go through.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes_versions: Option<Vec<String>>,
+    /// Changes to the objects that are made, in this order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patches: Option<Vec<super::ClusterClassSpecPatch>>,
+    /// How versions are upgraded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<super::ClusterClassSpecUpgrade>,
+    /// What a user of the class can set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<Vec<super::ClusterClassSpecVariable>>,
+    /// The workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<super::ClusterClassSpecWorkers>,
 }
 
+/// What only v1beta1 knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassStatusDeprecatedV1beta1 {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
 }
 
+/// What only older versions know.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassStatusDeprecated {
+    /// What only v1beta1 knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub v1beta1: Option<super::ClusterClassStatusDeprecatedV1beta1>,
 }
@@ -626,12 +809,16 @@ pub type ClusterClassStatusVariableDefinitionSchema = super::ClusterClassSpecVar
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassStatusVariableDefinition {
+    /// Labels and annotations of a variable, known to v1beta1 only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated_v1_beta1_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// Where it comes from.
     #[serde(default)]
     pub from: String,
+    /// Whether it must be given.
     #[serde(default)]
     pub required: bool,
+    /// The schema.
     #[serde(default)]
     pub schema: super::ClusterClassSpecVariableSchema,
 }
@@ -639,23 +826,31 @@ pub struct ClusterClassStatusVariableDefinition {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassStatusVariable {
+    /// Where the variable is defined, and how.
     #[serde(default)]
     pub definitions: Vec<super::ClusterClassStatusVariableDefinition>,
+    /// Whether definitions differ.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub definitions_conflict: Option<bool>,
+    /// The name.
     #[serde(default)]
     pub name: String,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<super::ClusterClassStatusDeprecated>,
+    /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<Vec<super::ClusterClassStatusVariable>>,
 }

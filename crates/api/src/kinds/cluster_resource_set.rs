@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Manifests that are applied to every cluster with certain labels.
 ///
 /// addons.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct ClusterResourceSet {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::ClusterResourceSetSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::ClusterResourceSetStatus>,
 }
@@ -31,19 +32,25 @@ impl crate::Kind for ClusterResourceSet {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterResourceSetSpecResource {
+    /// Kind of the object.
     #[serde(default)]
     pub kind: String,
+    /// The name.
     #[serde(default)]
     pub name: String,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterResourceSetSpec {
+    /// Labels of the clusters that get it.
     #[serde(default)]
     pub cluster_selector: k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector,
+    /// Manifests in ConfigMaps and Secrets.
     #[serde(default)]
     pub resources: Vec<super::ClusterResourceSetSpecResource>,
+    /// How it is done; see the kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
 }
@@ -52,13 +59,17 @@ pub type ClusterResourceSetStatusDeprecatedV1beta1 = super::ClusterClassStatusDe
 
 pub type ClusterResourceSetStatusDeprecated = super::ClusterClassStatusDeprecated;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterResourceSetStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<super::ClusterClassStatusDeprecated>,
+    /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

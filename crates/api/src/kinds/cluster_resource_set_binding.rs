@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Which manifests were applied to one cluster.
 ///
 /// addons.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -29,14 +29,19 @@ impl crate::Kind for ClusterResourceSetBinding {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterResourceSetBindingSpecBindingResource {
+    /// Whether it was applied.
     #[serde(default)]
     pub applied: bool,
+    /// The hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
+    /// Kind of the object.
     #[serde(default)]
     pub kind: String,
+    /// When it was applied last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_applied_time: Option<String>,
+    /// The name.
     #[serde(default)]
     pub name: String,
 }
@@ -44,17 +49,22 @@ pub struct ClusterResourceSetBindingSpecBindingResource {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterResourceSetBindingSpecBinding {
+    /// Name of the ClusterResourceSet.
     #[serde(default)]
     pub cluster_resource_set_name: String,
+    /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Vec<super::ClusterResourceSetBindingSpecBindingResource>>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterResourceSetBindingSpec {
+    /// What was applied, by set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bindings: Option<Vec<super::ClusterResourceSetBindingSpecBinding>>,
+    /// Name of the Cluster that this belongs to.
     #[serde(default)]
     pub cluster_name: String,
 }

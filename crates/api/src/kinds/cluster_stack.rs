@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// A family of cluster class releases, and which of them are installed.
 ///
 /// clusterstack.x-k8s.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct ClusterStack {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::ClusterStackSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::ClusterStackStatus>,
 }
@@ -30,23 +31,32 @@ impl crate::Kind for ClusterStack {
 
 pub type ClusterStackSpecProviderRef = super::BareMetalHostSpecConsumerRef;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStackSpec {
+    /// Whether new releases are installed as they appear.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_subscribe: Option<bool>,
+    /// Which sort of releases is followed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub channel: Option<String>,
+    /// Version of Kubernetes.
     #[serde(default)]
     pub kubernetes_version: String,
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// Releases need nothing but their own objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub no_provider: Option<bool>,
+    /// The provider.
     #[serde(default)]
     pub provider: String,
+    /// Object that the provider needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_ref: Option<super::BareMetalHostSpecConsumerRef>,
+    /// Versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<Vec<String>>,
 }
@@ -54,25 +64,34 @@ pub struct ClusterStackSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStackStatusSummary {
+    /// The sentence that says why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// Where it is in its life.
     #[serde(default)]
     pub phase: String,
+    /// Whether it is ready.
     #[serde(default)]
     pub ready: bool,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStackStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// The newest release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub latest_release: Option<String>,
+    /// State of each release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Vec<super::ClusterStackStatusSummary>>,
+    /// Versions that can be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usable_versions: Option<String>,
 }

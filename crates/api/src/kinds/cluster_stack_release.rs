@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// One installed release of a cluster stack.
 ///
 /// clusterstack.x-k8s.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct ClusterStackRelease {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::ClusterStackReleaseSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::ClusterStackReleaseStatus>,
 }
@@ -30,24 +31,31 @@ impl crate::Kind for ClusterStackRelease {
 
 pub type ClusterStackReleaseSpecProviderRef = super::BareMetalHostSpecConsumerRef;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStackReleaseSpec {
+    /// Object that the provider needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_ref: Option<super::BareMetalHostSpecConsumerRef>,
 }
 
 pub type ClusterStackReleaseStatusResource = super::ClusterAddonStatusResource;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStackReleaseStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// Version of Kubernetes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes_version: Option<String>,
+    /// Whether it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
+    /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Vec<super::ClusterAddonStatusResource>>,
 }

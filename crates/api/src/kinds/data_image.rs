@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// An ISO image that is attached to a host.
 ///
 /// metal3.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct DataImage {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::DataImageSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::DataImageStatus>,
 }
@@ -28,31 +29,40 @@ impl crate::Kind for DataImage {
     }
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataImageSpec {
+    /// The address.
     #[serde(default)]
     pub url: String,
 }
 
 pub type DataImageStatusAttachedImage = super::DataImageSpec;
 
+/// What went wrong.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataImageStatusError {
+    /// How many.
     #[serde(default)]
     pub count: i64,
+    /// The sentence that says why.
     #[serde(default)]
     pub message: String,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataImageStatus {
+    /// The image that is attached now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attached_image: Option<super::DataImageSpec>,
+    /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<super::DataImageStatusError>,
+    /// When it was looked at last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reconciled: Option<String>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Where control planes keep their data.
 ///
 /// kamaji.clastix.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct DataStore {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::DataStoreSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::DataStoreStatus>,
 }
@@ -28,22 +29,29 @@ impl crate::Kind for DataStore {
     }
 }
 
+/// A key of a Secret.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataStoreSpecBasicAuthPasswordSecretReference {
+    /// Key within the Secret.
     #[serde(default)]
     pub key_path: String,
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
 
+/// The password.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataStoreSpecBasicAuthPassword {
+    /// The content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+    /// A key of a Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_reference: Option<super::DataStoreSpecBasicAuthPasswordSecretReference>,
 }
@@ -52,11 +60,14 @@ pub type DataStoreSpecBasicAuthUsernameSecretReference = super::DataStoreSpecBas
 
 pub type DataStoreSpecBasicAuthUsername = super::DataStoreSpecBasicAuthPassword;
 
+/// User name and password.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataStoreSpecBasicAuth {
+    /// The password.
     #[serde(default)]
     pub password: super::DataStoreSpecBasicAuthPassword,
+    /// The user name.
     #[serde(default)]
     pub username: super::DataStoreSpecBasicAuthPassword,
 }
@@ -71,11 +82,14 @@ pub type DataStoreSpecTlsConfigCertificateAuthorityPrivateKeySecretReference =
 
 pub type DataStoreSpecTlsConfigCertificateAuthorityPrivateKey = super::DataStoreSpecBasicAuthPassword;
 
+/// The certificate authority.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataStoreSpecTlsConfigCertificateAuthority {
+    /// The certificate.
     #[serde(default)]
     pub certificate: super::DataStoreSpecBasicAuthPassword,
+    /// The private key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private_key: Option<super::DataStoreSpecBasicAuthPassword>,
 }
@@ -90,46 +104,62 @@ pub type DataStoreSpecTlsConfigClientCertificatePrivateKeySecretReference =
 
 pub type DataStoreSpecTlsConfigClientCertificatePrivateKey = super::DataStoreSpecBasicAuthPassword;
 
+/// Certificate and key of the client.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataStoreSpecTlsConfigClientCertificate {
+    /// The certificate.
     #[serde(default)]
     pub certificate: super::DataStoreSpecBasicAuthPassword,
+    /// The private key.
     #[serde(default)]
     pub private_key: super::DataStoreSpecBasicAuthPassword,
 }
 
+/// Certificates and keys.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataStoreSpecTlsConfig {
+    /// The certificate authority.
     #[serde(default)]
     pub certificate_authority: super::DataStoreSpecTlsConfigCertificateAuthority,
+    /// Certificate and key of the client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_certificate: Option<super::DataStoreSpecTlsConfigClientCertificate>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataStoreSpec {
+    /// User name and password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic_auth: Option<super::DataStoreSpecBasicAuth>,
+    /// The driver.
     #[serde(default)]
     pub driver: String,
+    /// Addresses.
     #[serde(default)]
     pub endpoints: Vec<String>,
+    /// Certificates and keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_config: Option<super::DataStoreSpecTlsConfig>,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DataStoreStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Whether it is ready.
     #[serde(default)]
     pub ready: bool,
+    /// Who uses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_by: Option<Vec<String>>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// A server whose hooks are called during the life of clusters.
 ///
 /// runtime.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct ExtensionConfig {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::ExtensionConfigSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::ExtensionConfigStatus>,
 }
@@ -28,37 +29,50 @@ impl crate::Kind for ExtensionConfig {
     }
 }
 
+/// The Service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionConfigSpecClientConfigService {
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// The namespace.
     #[serde(default)]
     pub namespace: String,
+    /// The path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
+    /// The port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
 }
 
+/// How the server is reached.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionConfigSpecClientConfig {
+    /// Certificates of authorities that are trusted, PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_bundle: Option<String>,
+    /// The Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<super::ExtensionConfigSpecClientConfigService>,
+    /// The address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionConfigSpec {
+    /// How the server is reached.
     #[serde(default)]
     pub client_config: super::ExtensionConfigSpecClientConfig,
+    /// Labels of the namespaces that are meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
+    /// Settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settings: Option<std::collections::BTreeMap<String, String>>,
 }
@@ -67,11 +81,14 @@ pub type ExtensionConfigStatusDeprecatedV1beta1 = super::ClusterClassStatusDepre
 
 pub type ExtensionConfigStatusDeprecated = super::ClusterClassStatusDeprecated;
 
+/// Name and version of the hook.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionConfigStatusHandlerRequestHook {
+    /// Group and version of the object.
     #[serde(default)]
     pub api_version: String,
+    /// Name of the hook.
     #[serde(default)]
     pub hook: String,
 }
@@ -79,23 +96,31 @@ pub struct ExtensionConfigStatusHandlerRequestHook {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionConfigStatusHandler {
+    /// What happens if the call fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_policy: Option<String>,
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// Name and version of the hook.
     #[serde(default)]
     pub request_hook: super::ExtensionConfigStatusHandlerRequestHook,
+    /// How long it may take, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<i32>,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExtensionConfigStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<super::ClusterClassStatusDeprecated>,
+    /// Hooks that the server answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handlers: Option<Vec<super::ExtensionConfigStatusHandler>>,
 }

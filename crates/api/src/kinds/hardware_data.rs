@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// What was found in a host when it was inspected.
 ///
 /// metal3.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -44,9 +44,11 @@ pub type HardwareDataSpecHardwareSystemVendor = super::BareMetalHostStatusHardwa
 
 pub type HardwareDataSpecHardware = super::BareMetalHostStatusHardware;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HardwareDataSpec {
+    /// The hardware.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<super::BareMetalHostStatusHardware>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Settings of a host's firmware, as they are and as they should be.
 ///
 /// metal3.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct HostFirmwareSettings {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::HostFirmwareSettingsSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::HostFirmwareSettingsStatus>,
 }
@@ -28,31 +29,41 @@ impl crate::Kind for HostFirmwareSettings {
     }
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostFirmwareSettingsSpec {
+    /// Settings.
     #[serde(default)]
     pub settings: std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
 }
 
+/// The schema.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostFirmwareSettingsStatusSchema {
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// The namespace.
     #[serde(default)]
     pub namespace: String,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostFirmwareSettingsStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<String>,
+    /// The schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<super::HostFirmwareSettingsStatusSchema>,
+    /// Settings.
     #[serde(default)]
     pub settings: std::collections::BTreeMap<String, String>,
 }

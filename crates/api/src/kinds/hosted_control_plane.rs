@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// A control plane that runs as pods of the management cluster, with an etcd of its own.
 ///
 /// controlplane.cluster.x-k8s.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct HostedControlPlane {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::HostedControlPlaneSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::HostedControlPlaneStatus>,
 }
@@ -28,59 +29,79 @@ impl crate::Kind for HostedControlPlane {
     }
 }
 
+/// The API server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecApiServer {
+    /// Further names and addresses in the API server's certificate.
     #[serde(rename = "certSANs", default, skip_serializing_if = "Option::is_none")]
     pub cert_sans: Option<Vec<String>>,
 }
 
+/// Certificates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecCertificates {
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_certificate_duration: Option<String>,
+    /// How long the root certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_ca_certificate_duration: Option<String>,
 }
 
 pub type HostedControlPlaneSpecControlPlaneEndpoint = super::ClusterSpecControlPlaneEndpoint;
 
+/// The image.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecCorednsImage {
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<String>,
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repository: Option<String>,
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
 }
 
+/// CoreDNS.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecCoredns {
+    /// Arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<std::collections::BTreeMap<String, String>>,
+    /// The image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<super::HostedControlPlaneSpecCorednsImage>,
+    /// When images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
+    /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
 }
 
+/// How it is authenticated.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecDeploymentApiServerAuditWebhookTargetAuthentication {
+    /// A CEL expression.
     #[serde(default)]
     pub secret_name: String,
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_namespace: Option<String>,
+    /// Key within the Secret with the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_key: Option<String>,
 }
@@ -88,26 +109,34 @@ pub struct HostedControlPlaneSpecDeploymentApiServerAuditWebhookTargetAuthentica
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecDeploymentApiServerAuditWebhookTarget {
+    /// How it is authenticated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub authentication: Option<super::HostedControlPlaneSpecDeploymentApiServerAuditWebhookTargetAuthentication>,
+    /// The server.
     #[serde(default)]
     pub server: String,
 }
 
+/// Servers that the records are sent to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecDeploymentApiServerAuditWebhook {
+    /// Targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets: Option<Vec<super::HostedControlPlaneSpecDeploymentApiServerAuditWebhookTarget>>,
 }
 
+/// What is recorded of requests, and where it goes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecDeploymentApiServerAudit {
+    /// The mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
+    /// The policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<serde_json::Value>,
+    /// Servers that the records are sent to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<super::HostedControlPlaneSpecDeploymentApiServerAuditWebhook>,
 }
@@ -116,17 +145,23 @@ pub type HostedControlPlaneSpecDeploymentApiServerImage = super::HostedControlPl
 
 pub type HostedControlPlaneSpecDeploymentApiServerKonnectivityImage = super::HostedControlPlaneSpecCorednsImage;
 
+/// Connections from the API server to nodes, opened by the nodes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecDeploymentApiServerKonnectivity {
+    /// Arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<std::collections::BTreeMap<String, String>>,
+    /// The image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<super::HostedControlPlaneSpecCorednsImage>,
+    /// When images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
+    /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
 }
@@ -143,31 +178,43 @@ pub type HostedControlPlaneSpecDeploymentApiServerMountsValueSecret = super::K0s
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecDeploymentApiServerMountsValue {
+    /// A ConfigMap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<super::K0smotronClusterSpecMountConfigMap>,
+    /// The path.
     #[serde(default)]
     pub path: String,
+    /// A Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<super::K0smotronClusterSpecMountSecret>,
 }
 
+/// The API server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecDeploymentApiServer {
+    /// Arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<std::collections::BTreeMap<String, String>>,
+    /// What is recorded of requests, and where it goes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub audit: Option<super::HostedControlPlaneSpecDeploymentApiServerAudit>,
+    /// The image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<super::HostedControlPlaneSpecCorednsImage>,
+    /// When images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
+    /// Connections from the API server to nodes, opened by the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub konnectivity: Option<super::HostedControlPlaneSpecDeploymentApiServerKonnectivity>,
+    /// What is mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mounts: Option<std::collections::BTreeMap<String, super::HostedControlPlaneSpecDeploymentApiServerMountsValue>>,
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
+    /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
 }
@@ -180,64 +227,88 @@ pub type HostedControlPlaneSpecDeploymentSchedulerImage = super::HostedControlPl
 
 pub type HostedControlPlaneSpecDeploymentScheduler = super::HostedControlPlaneSpecCoredns;
 
+/// The pods of the control plane; nothing is the same as an empty object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecDeployment {
+    /// The API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server: Option<super::HostedControlPlaneSpecDeploymentApiServer>,
+    /// The controller manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_manager: Option<super::HostedControlPlaneSpecCoredns>,
+    /// The scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<super::HostedControlPlaneSpecCoredns>,
 }
 
+/// A Secret.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecEtcdBackupSecret {
+    /// Key within the Secret with the access key's id.
     #[serde(rename = "accessKeyIDKey", default, skip_serializing_if = "Option::is_none")]
     pub access_key_id_key: Option<String>,
+    /// Key within the Secret with the name of the bucket.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bucket_key: Option<String>,
+    /// Key within the Secret with the host of the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_key: Option<String>,
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
+    /// Key within the Secret with the region.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region_key: Option<String>,
+    /// Key within the Secret with the secret access key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_access_key_key: Option<String>,
 }
 
+/// Snapshots that are taken.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecEtcdBackup {
+    /// When, as cron writes it.
     #[serde(default)]
     pub schedule: String,
+    /// A Secret.
     #[serde(default)]
     pub secret: super::HostedControlPlaneSpecEtcdBackupSecret,
 }
 
 pub type HostedControlPlaneSpecEtcdImage = super::HostedControlPlaneSpecCorednsImage;
 
+/// The etcd.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecEtcd {
+    /// Arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<std::collections::BTreeMap<String, String>>,
+    /// Whether the volume grows before it is full.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_grow: Option<bool>,
+    /// Snapshots that are taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backup: Option<super::HostedControlPlaneSpecEtcdBackup>,
+    /// The image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<super::HostedControlPlaneSpecCorednsImage>,
+    /// When images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
+    /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
+    /// Size of the volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_size: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
 }
@@ -250,30 +321,41 @@ pub type HostedControlPlaneSpecKonnectivityClient = super::HostedControlPlaneSpe
 
 pub type HostedControlPlaneSpecKubeProxyImage = super::HostedControlPlaneSpecCorednsImage;
 
+/// kube-proxy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecKubeProxy {
+    /// Arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<std::collections::BTreeMap<String, String>>,
+    /// Whether it is switched off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
+    /// The image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<super::HostedControlPlaneSpecCorednsImage>,
+    /// When images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
+    /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
 }
 
+/// Groups.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecOidcProvidersValueClaimMappingsGroups {
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<String>,
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expression: Option<String>,
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
 }
@@ -281,11 +363,14 @@ pub struct HostedControlPlaneSpecOidcProvidersValueClaimMappingsGroups {
 pub type HostedControlPlaneSpecOidcProvidersValueClaimMappingsUsername =
     super::HostedControlPlaneSpecOidcProvidersValueClaimMappingsGroups;
 
+/// From which claims of a token names come.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecOidcProvidersValueClaimMappings {
+    /// Groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<super::HostedControlPlaneSpecOidcProvidersValueClaimMappingsGroups>,
+    /// The user name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub username: Option<super::HostedControlPlaneSpecOidcProvidersValueClaimMappingsGroups>,
 }
@@ -293,12 +378,16 @@ pub struct HostedControlPlaneSpecOidcProvidersValueClaimMappings {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecOidcProvidersValueClaimValidationRule {
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<String>,
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expression: Option<String>,
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required_value: Option<String>,
 }
@@ -306,89 +395,127 @@ pub struct HostedControlPlaneSpecOidcProvidersValueClaimValidationRule {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecOidcProvidersValue {
+    /// For whom tokens must be meant.
     #[serde(default)]
     pub audiences: Vec<String>,
+    /// A CEL expression.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_authority: Option<String>,
+    /// From which claims of a token names come.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_mappings: Option<super::HostedControlPlaneSpecOidcProvidersValueClaimMappings>,
+    /// What claims of a token must say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim_validation_rules: Option<Vec<super::HostedControlPlaneSpecOidcProvidersValueClaimValidationRule>>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpec {
+    /// The API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server: Option<super::HostedControlPlaneSpecApiServer>,
+    /// Certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates: Option<super::HostedControlPlaneSpecCertificates>,
+    /// Host and port of the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<super::ClusterSpecControlPlaneEndpoint>,
+    /// CoreDNS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coredns: Option<super::HostedControlPlaneSpecCoredns>,
+    /// The pods of the control plane; nothing is the same as an empty object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<super::HostedControlPlaneSpecDeployment>,
+    /// The etcd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd: Option<super::HostedControlPlaneSpecEtcd>,
+    /// Gateway through which the API is reached; without it, a load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<super::BareMetalHostSpecMetaData>,
+    /// The part of konnectivity that runs in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub konnectivity_client: Option<super::HostedControlPlaneSpecCoredns>,
+    /// kube-proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kube_proxy: Option<super::HostedControlPlaneSpecKubeProxy>,
+    /// Who may issue tokens of users, by issuer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oidc_providers: Option<std::collections::BTreeMap<String, super::HostedControlPlaneSpecOidcProvidersValue>>,
+    /// How many replicas are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// Version of Kubernetes, with or without a leading v.
     #[serde(default)]
     pub version: String,
 }
 
+/// What has been reached once; never taken back.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneStatusInitialization {
+    /// Whether it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_initialized: Option<bool>,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneStatus {
+    /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// When defragmentation was tried last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_last_attempted_defrag_time: Option<String>,
+    /// When the last snapshot was taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_last_backup_time: Option<String>,
+    /// When etcd was defragmented last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_last_defrag_time: Option<String>,
+    /// When the next snapshot is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_next_backup_time: Option<String>,
+    /// How much of etcd's volumes is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_volume_size: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
+    /// How much of etcd's volumes is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd_volume_usage: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
+    /// That there are no Machines of the control plane; always so for hosted ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_managed_control_plane: Option<bool>,
+    /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<super::HostedControlPlaneStatusInitialization>,
+    /// The version.
     #[serde(rename = "legacyIP", default, skip_serializing_if = "Option::is_none")]
     pub legacy_ip: Option<String>,
+    /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Whether it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
+    /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+    /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
+    /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_date_replicas: Option<i32>,
+    /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// The HostedControlPlane that clusters of a class get.
 ///
 /// controlplane.cluster.x-k8s.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -117,43 +117,59 @@ pub type HostedControlPlaneTemplateSpecTemplateSpecOidcProvidersValueClaimValida
 
 pub type HostedControlPlaneTemplateSpecTemplateSpecOidcProvidersValue = super::HostedControlPlaneSpecOidcProvidersValue;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneTemplateSpecTemplateSpec {
+    /// The API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server: Option<super::HostedControlPlaneSpecApiServer>,
+    /// Certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates: Option<super::HostedControlPlaneSpecCertificates>,
+    /// CoreDNS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coredns: Option<super::HostedControlPlaneSpecCoredns>,
+    /// The pods of the control plane; nothing is the same as an empty object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<super::HostedControlPlaneSpecDeployment>,
+    /// The etcd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd: Option<super::HostedControlPlaneSpecEtcd>,
+    /// Gateway through which the API is reached; without it, a load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<super::BareMetalHostSpecMetaData>,
+    /// The part of konnectivity that runs in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub konnectivity_client: Option<super::HostedControlPlaneSpecCoredns>,
+    /// kube-proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kube_proxy: Option<super::HostedControlPlaneSpecKubeProxy>,
+    /// Who may issue tokens of users, by issuer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oidc_providers: Option<std::collections::BTreeMap<String, super::HostedControlPlaneSpecOidcProvidersValue>>,
+    /// How many replicas are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
 }
 
+/// What is made from this.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneTemplateSpecTemplate {
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::HostedControlPlaneTemplateSpecTemplateSpec,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneTemplateSpec {
+    /// What is made from this.
     #[serde(default)]
     pub template: super::HostedControlPlaneTemplateSpecTemplate,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// An image in Glance, made or imported.
 ///
 /// openstack.k-orc.cloud/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct Image {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::ImageSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::ImageStatus>,
 }
@@ -28,190 +29,262 @@ impl crate::Kind for Image {
     }
 }
 
+/// Which credentials of which cloud are used.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpecCloudCredentialsRef {
+    /// Name of the cloud within clouds.yaml.
     #[serde(default)]
     pub cloud_name: String,
+    /// Name of the Secret.
     #[serde(default)]
     pub secret_name: String,
 }
 
+/// What it must look like; exactly one must be found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpecImportFilter {
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Tags all of which it must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
+    /// Who can see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visibility: Option<String>,
 }
 
+/// An image that is there already.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpecImport {
+    /// What it must look like; exactly one must be found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<super::ImageSpecImportFilter>,
+    /// Identifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
 
+/// How what is managed is treated.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpecManagedOptions {
+    /// What happens in the cloud when this object is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_delete: Option<String>,
 }
 
+/// The hash.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpecResourceContentDownloadHash {
+    /// The algorithm.
     #[serde(default)]
     pub algorithm: String,
+    /// The value.
     #[serde(default)]
     pub value: String,
 }
 
+/// Where the content is downloaded from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpecResourceContentDownload {
+    /// How a download is unpacked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decompress: Option<String>,
+    /// The hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<super::ImageSpecResourceContentDownloadHash>,
+    /// The address.
     #[serde(default)]
     pub url: String,
 }
 
+/// The content.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpecResourceContent {
+    /// Format of the container around the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_format: Option<String>,
+    /// Format of the image.
     #[serde(default)]
     pub disk_format: String,
+    /// Where the content is downloaded from.
     #[serde(default)]
     pub download: super::ImageSpecResourceContentDownload,
 }
 
+/// The hardware.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpecResourcePropertiesHardware {
+    /// Bus of the optical drive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cdrom_bus: Option<String>,
+    /// Processor cores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_cores: Option<i32>,
+    /// Whether virtual processors are pinned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_policy: Option<String>,
+    /// Processor sockets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_sockets: Option<i32>,
+    /// Whether threads of a core are shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_thread_policy: Option<String>,
+    /// Threads of a core.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_threads: Option<i32>,
+    /// Bus of the disks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_bus: Option<String>,
+    /// Whether the guest runs an agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub qemu_guest_agent: Option<bool>,
+    /// Model of the random number generator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rng_model: Option<String>,
+    /// Model of the SCSI controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scsi_model: Option<String>,
+    /// Model of the network interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vif_model: Option<String>,
 }
 
+/// Operating system.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpecResourcePropertiesOperatingSystem {
+    /// Distribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub distro: Option<String>,
+    /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
+/// The fields.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpecResourceProperties {
+    /// Processor architecture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
+    /// The hardware.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware: Option<super::ImageSpecResourcePropertiesHardware>,
+    /// Type of the hypervisor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hypervisor_type: Option<String>,
+    /// Smallest disk, in GB.
     #[serde(rename = "minDiskGB", default, skip_serializing_if = "Option::is_none")]
     pub min_disk_gb: Option<i32>,
+    /// Least memory, in MB.
     #[serde(rename = "minMemoryMB", default, skip_serializing_if = "Option::is_none")]
     pub min_memory_mb: Option<i32>,
+    /// Operating system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operating_system: Option<super::ImageSpecResourcePropertiesOperatingSystem>,
 }
 
+/// The resource.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpecResource {
+    /// The content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<super::ImageSpecResourceContent>,
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub properties: Option<super::ImageSpecResourceProperties>,
+    /// Whether it is protected from deletion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protected: Option<bool>,
+    /// Tags all of which it must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
+    /// Who can see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visibility: Option<String>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageSpec {
+    /// Which credentials of which cloud are used.
     #[serde(default)]
     pub cloud_credentials_ref: super::ImageSpecCloudCredentialsRef,
+    /// An image that is there already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub import: Option<super::ImageSpecImport>,
+    /// How what is managed is treated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed_options: Option<super::ImageSpecManagedOptions>,
+    /// Whether it is made and deleted, or only looked up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub management_policy: Option<String>,
+    /// The resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<super::ImageSpecResource>,
 }
 
 pub type ImageStatusResourceHash = super::ImageSpecResourceContentDownloadHash;
 
+/// The resource.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageStatusResource {
+    /// The hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hash: Option<super::ImageSpecResourceContentDownloadHash>,
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Whether it is protected from deletion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protected: Option<bool>,
+    /// Size in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size_b: Option<i64>,
+    /// The status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
+    /// Tags all of which it must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
+    /// Size when unpacked, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtual_size_b: Option<i64>,
+    /// Who can see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub visibility: Option<String>,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ImageStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// How often the download was tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub download_attempts: Option<i32>,
+    /// Identifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// The resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<super::ImageStatusResource>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// One address that was given to a claim.
 ///
 /// ipam.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -30,17 +30,23 @@ pub type IPAddressSpecClaimRef = super::IPAddressClaimStatusAddressRef;
 
 pub type IPAddressSpecPoolRef = super::ClusterSpecControlPlaneRef;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IPAddressSpec {
+    /// The address.
     #[serde(default)]
     pub address: String,
+    /// The claim that this was given to.
     #[serde(default)]
     pub claim_ref: super::IPAddressClaimStatusAddressRef,
+    /// Gateway through which the API is reached; without it, a load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
+    /// The pool.
     #[serde(default)]
     pub pool_ref: super::ClusterSpecControlPlaneRef,
+    /// Length of the network's prefix.
     #[serde(default)]
     pub prefix: i32,
 }

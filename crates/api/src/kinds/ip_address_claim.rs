@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// A request for one address of a pool.
 ///
 /// ipam.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct IPAddressClaim {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::IPAddressClaimSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::IPAddressClaimStatus>,
 }
@@ -30,18 +31,23 @@ impl crate::Kind for IPAddressClaim {
 
 pub type IPAddressClaimSpecPoolRef = super::ClusterSpecControlPlaneRef;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IPAddressClaimSpec {
+    /// Name of the Cluster that this belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
+    /// The pool.
     #[serde(default)]
     pub pool_ref: super::ClusterSpecControlPlaneRef,
 }
 
+/// The address object that was given.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IPAddressClaimStatusAddressRef {
+    /// The name.
     #[serde(default)]
     pub name: String,
 }
@@ -50,13 +56,17 @@ pub type IPAddressClaimStatusDeprecatedV1beta1 = super::ClusterClassStatusDeprec
 
 pub type IPAddressClaimStatusDeprecated = super::ClusterClassStatusDeprecated;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IPAddressClaimStatus {
+    /// The address object that was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address_ref: Option<super::IPAddressClaimStatusAddressRef>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<super::ClusterClassStatusDeprecated>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// A request for one address of a Metal3 pool.
 ///
 /// ipam.metal3.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct IPClaim {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::IPClaimSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::IPClaimStatus>,
 }
@@ -30,20 +31,25 @@ impl crate::Kind for IPClaim {
 
 pub type IPClaimSpecPool = super::BareMetalHostSpecConsumerRef;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IPClaimSpec {
+    /// The pool.
     #[serde(default)]
     pub pool: super::BareMetalHostSpecConsumerRef,
 }
 
 pub type IPClaimStatusAddress = super::BareMetalHostSpecConsumerRef;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IPClaimStatus {
+    /// The address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<super::BareMetalHostSpecConsumerRef>,
+    /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
 }

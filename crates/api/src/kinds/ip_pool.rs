@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Ranges of addresses that hosts get theirs from.
 ///
 /// ipam.metal3.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct IPPool {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::IPPoolSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::IPPoolStatus>,
 }
@@ -31,46 +32,64 @@ impl crate::Kind for IPPool {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IPPoolSpecPool {
+    /// DNS servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_servers: Option<Vec<String>>,
+    /// Last address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end: Option<String>,
+    /// The gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
+    /// Length of the network's prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<i64>,
+    /// First address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<String>,
+    /// The subnet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnet: Option<String>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IPPoolSpec {
+    /// Whether addresses are given in order or at random.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocation_strategy: Option<String>,
+    /// Name of the Cluster that this belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
+    /// DNS servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_servers: Option<Vec<String>>,
+    /// Gateway through which the API is reached; without it, a load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
+    /// Prefix of the names that are made.
     #[serde(default)]
     pub name_prefix: String,
+    /// Ranges of addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pools: Option<Vec<super::IPPoolSpecPool>>,
+    /// Addresses that are kept for certain claims.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pre_allocations: Option<std::collections::BTreeMap<String, String>>,
+    /// Length of the network's prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<i64>,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IPPoolStatus {
+    /// Which index each has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub indexes: Option<std::collections::BTreeMap<String, String>>,
+    /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<String>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Asks for a token by which a host joins a k0s cluster.
 ///
 /// k0smotron.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct JoinTokenRequest {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::JoinTokenRequestSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::JoinTokenRequestStatus>,
 }
@@ -28,40 +29,53 @@ impl crate::Kind for JoinTokenRequest {
     }
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinTokenRequestSpec {
+    /// Name of the Cluster that this belongs to.
     #[serde(default)]
     pub cluster_name: String,
+    /// How long the token is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expiry: Option<String>,
+    /// What the host is to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
 }
 
+/// What only v1beta1 knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinTokenRequestStatusDeprecatedV1beta1 {
+    /// UID of the cluster.
     #[serde(rename = "clusterUID", default, skip_serializing_if = "Option::is_none")]
     pub cluster_uid: Option<String>,
+    /// What was done last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reconciliation_status: Option<String>,
 }
 
+/// What only older versions know.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinTokenRequestStatusDeprecated {
+    /// What only v1beta1 knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub v1beta1: Option<super::JoinTokenRequestStatusDeprecatedV1beta1>,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JoinTokenRequestStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<super::JoinTokenRequestStatusDeprecated>,
+    /// Id of the token.
     #[serde(rename = "tokenID", default, skip_serializing_if = "Option::is_none")]
     pub token_id: Option<String>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Makes the bootstrap data by which a host joins as a k0s worker.
 ///
 /// bootstrap.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct K0sWorkerConfig {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::K0sWorkerConfigSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::K0sControllerConfigStatus>,
 }
@@ -50,31 +51,44 @@ pub type K0sWorkerConfigSpecProvisioner = super::K0sControllerConfigSpecProvisio
 
 pub type K0sWorkerConfigSpecSecretMetadata = super::ClusterClassSpecControlPlaneMetadata;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct K0sWorkerConfigSpec {
+    /// Arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<String>>,
+    /// Where k0s is downloaded from.
     #[serde(rename = "downloadURL", default, skip_serializing_if = "Option::is_none")]
     pub download_url: Option<String>,
+    /// Files that are written on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Vec<super::K0sControllerConfigSpecFile>>,
+    /// Directory of the k0s program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub k0s_install_dir: Option<String>,
+    /// Commands that run after k0s has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub post_k0s_commands: Option<Vec<String>>,
+    /// The host has k0s already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pre_installed_k0s: Option<bool>,
+    /// Commands that run before k0s starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pre_k0s_commands: Option<Vec<String>>,
+    /// How the host gets its configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioner: Option<super::K0sControllerConfigSpecProvisioner>,
+    /// Labels and annotations of the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// Whether the Node is named after the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub use_system_hostname: Option<bool>,
+    /// Version of Kubernetes, with or without a leading v.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// Working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub working_dir: Option<String>,
 }

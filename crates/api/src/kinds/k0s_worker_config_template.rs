@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// The K0sWorkerConfig that each Machine of a set gets.
 ///
 /// bootstrap.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -56,18 +56,23 @@ pub type K0sWorkerConfigTemplateSpecTemplateSpecSecretMetadata = super::ClusterC
 
 pub type K0sWorkerConfigTemplateSpecTemplateSpec = super::K0sWorkerConfigSpec;
 
+/// What is made from this.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct K0sWorkerConfigTemplateSpecTemplate {
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplateMetadata>,
+    /// What is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<super::K0sWorkerConfigSpec>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct K0sWorkerConfigTemplateSpec {
+    /// What is made from this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<super::K0sWorkerConfigTemplateSpecTemplate>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// The K0smotronControlPlane that clusters of a class get.
 ///
 /// controlplane.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -232,18 +232,23 @@ pub type K0smotronControlPlaneTemplateSpecTemplateSpecStorage = super::K0smotron
 
 pub type K0smotronControlPlaneTemplateSpecTemplateSpec = super::K0smotronClusterSpec;
 
+/// What is made from this.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct K0smotronControlPlaneTemplateSpecTemplate {
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplateMetadata>,
+    /// What is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<super::K0smotronClusterSpec>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct K0smotronControlPlaneTemplateSpec {
+    /// What is made from this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<super::K0smotronControlPlaneTemplateSpecTemplate>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// A control plane that runs as pods of the management cluster, with its data in a shared store.
 ///
 /// controlplane.cluster.x-k8s.io/v1alpha2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct KamajiControlPlane {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::KamajiControlPlaneSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::KamajiControlPlaneStatus>,
 }
@@ -28,91 +29,125 @@ impl crate::Kind for KamajiControlPlane {
     }
 }
 
+/// CoreDNS.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecAddonsCoreDns {
+    /// Addresses of the DNS Service.
     #[serde(rename = "dnsServiceIPs", default, skip_serializing_if = "Option::is_none")]
     pub dns_service_ips: Option<Vec<String>>,
+    /// Registry from which images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_repository: Option<String>,
+    /// Tag of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_tag: Option<String>,
 }
 
+/// The part that runs on nodes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecAddonsKonnectivityAgent {
+    /// Further arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_args: Option<Vec<String>>,
+    /// Whether the network of the host is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_network: Option<bool>,
+    /// The image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// The mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
+    /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// Taints that are tolerated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerations: Option<Vec<k8s_openapi::api::core::v1::Toleration>>,
+    /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
+/// The server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecAddonsKonnectivityServer {
+    /// Further arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_args: Option<Vec<String>>,
+    /// The image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// The port.
     #[serde(default)]
     pub port: i32,
+    /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
+    /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
+/// Connections from the API server to nodes, opened by the nodes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecAddonsKonnectivity {
+    /// The part that runs on nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<super::KamajiControlPlaneSpecAddonsKonnectivityAgent>,
+    /// The server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<super::KamajiControlPlaneSpecAddonsKonnectivityServer>,
 }
 
+/// kube-proxy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecAddonsKubeProxy {
+    /// Registry from which images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_repository: Option<String>,
+    /// Tag of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_tag: Option<String>,
 }
 
+/// What is installed in the cluster; an empty object asks for an add-on with its defaults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecAddons {
+    /// CoreDNS.
     #[serde(rename = "coreDNS", default, skip_serializing_if = "Option::is_none")]
     pub core_dns: Option<super::KamajiControlPlaneSpecAddonsCoreDns>,
+    /// Connections from the API server to nodes, opened by the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub konnectivity: Option<super::KamajiControlPlaneSpecAddonsKonnectivity>,
+    /// kube-proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kube_proxy: Option<super::KamajiControlPlaneSpecAddonsKubeProxy>,
 }
 
+/// Whether the process must be restarted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecApiServerProbesLiveness {
+    /// Failures in a row after which it counts as failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_threshold: Option<i32>,
+    /// Seconds before the first check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_delay_seconds: Option<i32>,
+    /// Seconds between two checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period_seconds: Option<i32>,
+    /// Successes in a row after which it counts as healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success_threshold: Option<i32>,
+    /// How long it may take, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<i32>,
 }
@@ -121,28 +156,38 @@ pub type KamajiControlPlaneSpecApiServerProbesReadiness = super::KamajiControlPl
 
 pub type KamajiControlPlaneSpecApiServerProbesStartup = super::KamajiControlPlaneSpecApiServerProbesLiveness;
 
+/// Health checks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecApiServerProbes {
+    /// Whether the process must be restarted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub liveness: Option<super::KamajiControlPlaneSpecApiServerProbesLiveness>,
+    /// Whether the process can serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness: Option<super::KamajiControlPlaneSpecApiServerProbesLiveness>,
+    /// Whether the process has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub startup: Option<super::KamajiControlPlaneSpecApiServerProbesLiveness>,
 }
 
+/// The API server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecApiServer {
+    /// Image of the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_image_name: Option<String>,
+    /// Further arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_args: Option<Vec<String>>,
+    /// Further mounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_volume_mounts: Option<Vec<k8s_openapi::api::core::v1::VolumeMount>>,
+    /// Health checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probes: Option<super::KamajiControlPlaneSpecApiServerProbes>,
+    /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
 }
@@ -162,23 +207,30 @@ pub type KamajiControlPlaneSpecControllerManager = super::KamajiControlPlaneSpec
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecDataStoreOverride {
+    /// The DataStore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_store: Option<String>,
+    /// The resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<String>,
 }
 
 pub type KamajiControlPlaneSpecDeploymentAdditionalMetadata = super::ClusterClassSpecControlPlaneMetadata;
 
+/// Another cluster in which the control plane's pods run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecDeploymentExternalClusterReference {
+    /// Namespace of the pods.
     #[serde(default)]
     pub deployment_namespace: String,
+    /// Key within the Secret with the kubeconfig.
     #[serde(default)]
     pub kubeconfig_secret_key: String,
+    /// Name of the Secret with the kubeconfig.
     #[serde(default)]
     pub kubeconfig_secret_name: String,
+    /// Namespace of the Secret with the kubeconfig.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig_secret_namespace: Option<String>,
 }
@@ -193,44 +245,62 @@ pub type KamajiControlPlaneSpecDeploymentProbesStartup = super::KamajiControlPla
 
 pub type KamajiControlPlaneSpecDeploymentProbes = super::KamajiControlPlaneSpecApiServerProbes;
 
+/// The pods of the control plane; nothing is the same as an empty object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecDeployment {
+    /// Labels and annotations that are added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// Which nodes and neighbours pods prefer or need.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<k8s_openapi::api::core::v1::Affinity>,
+    /// Another cluster in which the control plane's pods run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external_cluster_reference: Option<super::KamajiControlPlaneSpecDeploymentExternalClusterReference>,
+    /// Containers that run beside the control plane's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_containers: Option<Vec<k8s_openapi::api::core::v1::Container>>,
+    /// Containers that run to their end before the control plane's own start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_init_containers: Option<Vec<k8s_openapi::api::core::v1::Container>>,
+    /// Further volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_volumes: Option<Vec<k8s_openapi::api::core::v1::Volume>>,
+    /// Labels that nodes must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<std::collections::BTreeMap<String, String>>,
+    /// Labels and annotations that are added to pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_additional_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// Health checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probes: Option<super::KamajiControlPlaneSpecApiServerProbes>,
+    /// Runtime that pods run in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_class_name: Option<String>,
+    /// Name of the service account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
+    /// How it is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<k8s_openapi::api::apps::v1::DeploymentStrategy>,
+    /// Taints that are tolerated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerations: Option<Vec<k8s_openapi::api::core::v1::Toleration>>,
+    /// How pods are spread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_spread_constraints: Option<Vec<k8s_openapi::api::core::v1::TopologySpreadConstraint>>,
 }
 
+/// The translation from etcd's protocol to a database.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecKine {
+    /// Further arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_args: Option<Vec<String>>,
+    /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
 }
@@ -238,23 +308,31 @@ pub struct KamajiControlPlaneSpecKine {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecKubeletConfigurationJsonPatch {
+    /// Where it comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
+    /// The operation.
     #[serde(default)]
     pub op: String,
+    /// The path.
     #[serde(default)]
     pub path: String,
+    /// The value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<serde_json::Value>,
 }
 
+/// The kubelet.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecKubelet {
+    /// Which driver the kubelet uses for control groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroupfs: Option<String>,
+    /// JSON patches of the kubelet's configuration.
     #[serde(rename = "configurationJSONPatches", default, skip_serializing_if = "Option::is_none")]
     pub configuration_json_patches: Option<Vec<super::KamajiControlPlaneSpecKubeletConfigurationJsonPatch>>,
+    /// By which of a Node's addresses its kubelet is called, the best first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preferred_address_types: Option<Vec<String>>,
 }
@@ -262,82 +340,115 @@ pub struct KamajiControlPlaneSpecKubelet {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecNetworkAdditionalServicePort {
+    /// Protocol that is spoken on the port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app_protocol: Option<String>,
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// The port.
     #[serde(default)]
     pub port: i32,
+    /// The protocol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol: Option<String>,
+    /// Port of the pods.
     #[serde(default)]
     pub target_port: k8s_openapi::apimachinery::pkg::util::intstr::IntOrString,
 }
 
+/// Gateway through which the API is reached.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecNetworkGateway {
+    /// Further annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_annotations: Option<std::collections::BTreeMap<String, String>>,
+    /// Further labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_labels: Option<std::collections::BTreeMap<String, String>>,
+    /// Host name.
     #[serde(default)]
     pub hostname: String,
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// The namespace.
     #[serde(default)]
     pub namespace: String,
+    /// The port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
+    /// Listener of the Gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section_name: Option<String>,
 }
 
+/// The Ingress.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecNetworkIngress {
+    /// Name of the class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class_name: Option<String>,
+    /// Further annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_annotations: Option<std::collections::BTreeMap<String, String>>,
+    /// Further labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_labels: Option<std::collections::BTreeMap<String, String>>,
+    /// Host name.
     #[serde(default)]
     pub hostname: String,
 }
 
+/// Details of the load balancer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecNetworkLoadBalancerConfig {
+    /// Implementation of the load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_class: Option<String>,
+    /// Networks that may connect to the load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_source_ranges: Option<Vec<String>>,
 }
 
+/// Network of the cluster, or of the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecNetwork {
+    /// Further ports of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_service_ports: Option<Vec<super::KamajiControlPlaneSpecNetworkAdditionalServicePort>>,
+    /// The address that the API server tells others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advertise_address: Option<String>,
+    /// Further names and addresses in the API server's certificate.
     #[serde(rename = "certSANs", default, skip_serializing_if = "Option::is_none")]
     pub cert_sans: Option<Vec<String>>,
+    /// Addresses of the DNS Service.
     #[serde(rename = "dnsServiceIPs", default, skip_serializing_if = "Option::is_none")]
     pub dns_service_ips: Option<Vec<String>>,
+    /// Gateway through which the API is reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<super::KamajiControlPlaneSpecNetworkGateway>,
+    /// The Ingress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<super::KamajiControlPlaneSpecNetworkIngress>,
+    /// Details of the load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_config: Option<super::KamajiControlPlaneSpecNetworkLoadBalancerConfig>,
+    /// Address that the Service should get; must be the infrastructure's endpoint where that is fixed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_address: Option<String>,
+    /// Annotations of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_annotations: Option<std::collections::BTreeMap<String, String>>,
+    /// Labels of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_labels: Option<std::collections::BTreeMap<String, String>>,
+    /// How the API is exposed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_type: Option<String>,
 }
@@ -352,72 +463,103 @@ pub type KamajiControlPlaneSpecSchedulerProbes = super::KamajiControlPlaneSpecAp
 
 pub type KamajiControlPlaneSpecScheduler = super::KamajiControlPlaneSpecApiServer;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpec {
+    /// What is installed in the cluster; an empty object asks for an add-on with its defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addons: Option<super::KamajiControlPlaneSpecAddons>,
+    /// Admission plug-ins that are enabled in the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission_controllers: Option<Vec<String>>,
+    /// The API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server: Option<super::KamajiControlPlaneSpecApiServer>,
+    /// Host and port of the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<super::ClusterSpecControlPlaneEndpoint>,
+    /// The controller manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_manager: Option<super::KamajiControlPlaneSpecApiServer>,
+    /// Name of the DataStore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_store_name: Option<String>,
+    /// Resources that are kept in another store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_store_overrides: Option<Vec<super::KamajiControlPlaneSpecDataStoreOverride>>,
+    /// Prefix or database within the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_store_schema: Option<String>,
+    /// User within the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_store_username: Option<String>,
+    /// The pods of the control plane; nothing is the same as an empty object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<super::KamajiControlPlaneSpecDeployment>,
+    /// The translation from etcd's protocol to a database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kine: Option<super::KamajiControlPlaneSpecKine>,
+    /// The kubelet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubelet: Option<super::KamajiControlPlaneSpecKubelet>,
+    /// Network of the cluster, or of the control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<super::KamajiControlPlaneSpecNetwork>,
+    /// Registry from which images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<String>,
+    /// How many replicas are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// The scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<super::KamajiControlPlaneSpecApiServer>,
+    /// Version of Kubernetes, with or without a leading v.
     #[serde(default)]
     pub version: String,
 }
 
 pub type KamajiControlPlaneStatusInitialization = super::HostedControlPlaneStatusInitialization;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneStatus {
+    /// Replicas that have been ready for long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// That there are no Machines of the control plane; always so for hosted ones.
     #[serde(default)]
     pub external_managed_control_plane: bool,
+    /// What went wrong for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_message: Option<String>,
+    /// What went wrong for good, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
+    /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<super::HostedControlPlaneStatusInitialization>,
+    /// Whether it is ready.
     #[serde(default)]
     pub ready: bool,
+    /// Replicas that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+    /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// Labels of the objects that belong to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
+    /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_date_replicas: Option<i32>,
+    /// The version.
     #[serde(default)]
     pub version: String,
 }

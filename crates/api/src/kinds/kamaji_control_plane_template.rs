@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// The KamajiControlPlane that clusters of a class get.
 ///
 /// controlplane.cluster.x-k8s.io/v1alpha2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -125,51 +125,71 @@ pub type KamajiControlPlaneTemplateSpecTemplateSpecSchedulerProbes = super::Kama
 
 pub type KamajiControlPlaneTemplateSpecTemplateSpecScheduler = super::KamajiControlPlaneSpecApiServer;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneTemplateSpecTemplateSpec {
+    /// What is installed in the cluster; an empty object asks for an add-on with its defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addons: Option<super::KamajiControlPlaneSpecAddons>,
+    /// Admission plug-ins that are enabled in the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission_controllers: Option<Vec<String>>,
+    /// The API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server: Option<super::KamajiControlPlaneSpecApiServer>,
+    /// The controller manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_manager: Option<super::KamajiControlPlaneSpecApiServer>,
+    /// Name of the DataStore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_store_name: Option<String>,
+    /// Resources that are kept in another store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_store_overrides: Option<Vec<super::KamajiControlPlaneSpecDataStoreOverride>>,
+    /// Prefix or database within the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_store_schema: Option<String>,
+    /// User within the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_store_username: Option<String>,
+    /// The pods of the control plane; nothing is the same as an empty object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<super::KamajiControlPlaneSpecDeployment>,
+    /// The translation from etcd's protocol to a database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kine: Option<super::KamajiControlPlaneSpecKine>,
+    /// The kubelet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubelet: Option<super::KamajiControlPlaneSpecKubelet>,
+    /// Network of the cluster, or of the control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<super::KamajiControlPlaneSpecNetwork>,
+    /// Registry from which images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<String>,
+    /// The scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<super::KamajiControlPlaneSpecApiServer>,
 }
 
+/// What is made from this.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneTemplateSpecTemplate {
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::KamajiControlPlaneTemplateSpecTemplateSpec,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneTemplateSpec {
+    /// What is made from this.
     #[serde(default)]
     pub template: super::KamajiControlPlaneTemplateSpecTemplate,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Makes the bootstrap data by which a host joins with kubeadm.
 ///
 /// bootstrap.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct KubeadmConfig {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::KubeadmConfigSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::KubeadmConfigStatus>,
 }
@@ -31,8 +32,10 @@ impl crate::Kind for KubeadmConfig {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecClusterConfigurationApiServerExtraArg {
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// The value.
     #[serde(default)]
     pub value: String,
 }
@@ -40,27 +43,37 @@ pub struct KubeadmConfigSpecClusterConfigurationApiServerExtraArg {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecClusterConfigurationApiServerExtraVolume {
+    /// Path on the host.
     #[serde(default)]
     pub host_path: String,
+    /// Where it is mounted.
     #[serde(default)]
     pub mount_path: String,
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// Whether something must be there already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub path_type: Option<String>,
+    /// Whether it cannot be written to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
 }
 
+/// The API server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecClusterConfigurationApiServer {
+    /// Further names and addresses in the API server's certificate.
     #[serde(rename = "certSANs", default, skip_serializing_if = "Option::is_none")]
     pub cert_sans: Option<Vec<String>>,
+    /// Further arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_args: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
+    /// Further environment variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_envs: Option<Vec<k8s_openapi::api::core::v1::EnvVar>>,
+    /// Further volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_volumes: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume>>,
 }
@@ -71,28 +84,37 @@ pub type KubeadmConfigSpecClusterConfigurationControllerManagerExtraArg =
 pub type KubeadmConfigSpecClusterConfigurationControllerManagerExtraVolume =
     super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume;
 
+/// The controller manager.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecClusterConfigurationControllerManager {
+    /// Further arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_args: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
+    /// Further environment variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_envs: Option<Vec<k8s_openapi::api::core::v1::EnvVar>>,
+    /// Further volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_volumes: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume>>,
 }
 
 pub type KubeadmConfigSpecClusterConfigurationDns = super::KamajiControlPlaneSpecAddonsKubeProxy;
 
+/// Somewhere else.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecClusterConfigurationEtcdExternal {
+    /// File with the authority's certificate.
     #[serde(default)]
     pub ca_file: String,
+    /// File with the certificate.
     #[serde(default)]
     pub cert_file: String,
+    /// Addresses.
     #[serde(default)]
     pub endpoints: Vec<String>,
+    /// File with the key.
     #[serde(default)]
     pub key_file: String,
 }
@@ -100,30 +122,41 @@ pub struct KubeadmConfigSpecClusterConfigurationEtcdExternal {
 pub type KubeadmConfigSpecClusterConfigurationEtcdLocalExtraArg =
     super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
 
+/// On the hosts of the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecClusterConfigurationEtcdLocal {
+    /// Directory of the data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_dir: Option<String>,
+    /// Further arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_args: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
+    /// Further environment variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_envs: Option<Vec<k8s_openapi::api::core::v1::EnvVar>>,
+    /// Registry from which images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_repository: Option<String>,
+    /// Tag of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_tag: Option<String>,
+    /// Further names and addresses in the certificate for peers.
     #[serde(rename = "peerCertSANs", default, skip_serializing_if = "Option::is_none")]
     pub peer_cert_sans: Option<Vec<String>>,
+    /// Further names and addresses in the server's certificate.
     #[serde(rename = "serverCertSANs", default, skip_serializing_if = "Option::is_none")]
     pub server_cert_sans: Option<Vec<String>>,
 }
 
+/// The etcd.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecClusterConfigurationEtcd {
+    /// Somewhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub external: Option<super::KubeadmConfigSpecClusterConfigurationEtcdExternal>,
+    /// On the hosts of the control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub local: Option<super::KubeadmConfigSpecClusterConfigurationEtcdLocal>,
 }
@@ -136,31 +169,44 @@ pub type KubeadmConfigSpecClusterConfigurationSchedulerExtraVolume =
 
 pub type KubeadmConfigSpecClusterConfigurationScheduler = super::KubeadmConfigSpecClusterConfigurationControllerManager;
 
+/// What kubeadm is told about the whole cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecClusterConfiguration {
+    /// The API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server: Option<super::KubeadmConfigSpecClusterConfigurationApiServer>,
+    /// Days for which certificates of authorities are valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_certificate_validity_period_days: Option<i32>,
+    /// Days for which certificates are valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_validity_period_days: Option<i32>,
+    /// Directory of the certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates_dir: Option<String>,
+    /// Host and port of the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<String>,
+    /// The controller manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_manager: Option<super::KubeadmConfigSpecClusterConfigurationControllerManager>,
+    /// DNS servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<super::KamajiControlPlaneSpecAddonsKubeProxy>,
+    /// Algorithm of keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encryption_algorithm: Option<String>,
+    /// The etcd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd: Option<super::KubeadmConfigSpecClusterConfigurationEtcd>,
+    /// Features that are switched on or off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feature_gates: Option<std::collections::BTreeMap<String, bool>>,
+    /// Registry from which images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_repository: Option<String>,
+    /// The scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<super::KubeadmConfigSpecClusterConfigurationControllerManager>,
 }
@@ -168,18 +214,25 @@ pub struct KubeadmConfigSpecClusterConfiguration {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecDiskSetupFilesystem {
+    /// The device.
     #[serde(default)]
     pub device: String,
+    /// Further options.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_opts: Option<Vec<String>>,
+    /// The file system.
     #[serde(default)]
     pub filesystem: String,
+    /// Name of the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// Whether what is there is overwritten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overwrite: Option<bool>,
+    /// The partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<String>,
+    /// File system that is replaced.
     #[serde(rename = "replaceFS", default, skip_serializing_if = "Option::is_none")]
     pub replace_fs: Option<String>,
 }
@@ -187,8 +240,10 @@ pub struct KubeadmConfigSpecDiskSetupFilesystem {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecDiskSetupPartitionDiskLayout {
+    /// Type of the partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition_type: Option<String>,
+    /// Share in percent.
     #[serde(default)]
     pub percentage: i32,
 }
@@ -196,32 +251,42 @@ pub struct KubeadmConfigSpecDiskSetupPartitionDiskLayout {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecDiskSetupPartition {
+    /// The device.
     #[serde(default)]
     pub device: String,
+    /// Partitions of the disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_layout: Option<Vec<super::KubeadmConfigSpecDiskSetupPartitionDiskLayout>>,
+    /// Whether the disk is partitioned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<bool>,
+    /// Whether what is there is overwritten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overwrite: Option<bool>,
+    /// Type of the partition table.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table_type: Option<String>,
 }
 
+/// Partitions and file systems.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecDiskSetup {
+    /// File systems that are made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filesystems: Option<Vec<super::KubeadmConfigSpecDiskSetupFilesystem>>,
+    /// Partitions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions: Option<Vec<super::KubeadmConfigSpecDiskSetupPartition>>,
 }
 
 pub type KubeadmConfigSpecFileContentFromSecret = super::K0sControllerConfigSpecFileContentFromConfigMapRef;
 
+/// Where the content comes from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecFileContentFrom {
+    /// A Secret.
     #[serde(default)]
     pub secret: super::K0sControllerConfigSpecFileContentFromConfigMapRef,
 }
@@ -229,34 +294,46 @@ pub struct KubeadmConfigSpecFileContentFrom {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecFile {
+    /// Whether the content is added to the file instead of replacing it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub append: Option<bool>,
+    /// What is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+    /// Where the content comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_from: Option<super::KubeadmConfigSpecFileContentFrom>,
+    /// How the content is encoded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub encoding: Option<String>,
+    /// User and group that own it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// Where the file is written.
     #[serde(default)]
     pub path: String,
+    /// Permissions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permissions: Option<String>,
 }
 
+/// Configuration of Container Linux.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecIgnitionContainerLinuxConfig {
+    /// Configuration that is merged into the one that is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_config: Option<String>,
+    /// Whether host names must resolve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
 }
 
+/// Ignition, instead of cloud-init.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecIgnition {
+    /// Configuration of Container Linux.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_linux_config: Option<super::KubeadmConfigSpecIgnitionContainerLinuxConfig>,
 }
@@ -264,25 +341,34 @@ pub struct KubeadmConfigSpecIgnition {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecInitConfigurationBootstrapToken {
+    /// A description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
+    /// When it expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<String>,
+    /// Groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<String>>,
+    /// The token.
     #[serde(default)]
     pub token: String,
+    /// How long it is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<i32>,
+    /// What it may be used for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usages: Option<Vec<String>>,
 }
 
+/// Where the API server of this host listens.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecInitConfigurationLocalApiEndpoint {
+    /// The address that the API server tells others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advertise_address: Option<String>,
+    /// Port on which the API server listens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bind_port: Option<i32>,
 }
@@ -292,62 +378,86 @@ pub type KubeadmConfigSpecInitConfigurationNodeRegistrationKubeletExtraArg =
 
 pub type KubeadmConfigSpecInitConfigurationNodeRegistrationTaint = super::BareMetalHostSpecTaint;
 
+/// How the host registers as a Node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecInitConfigurationNodeRegistration {
+    /// Socket of the container runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cri_socket: Option<String>,
+    /// Errors of the checks before that do not matter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignore_preflight_errors: Option<Vec<String>>,
+    /// When images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
+    /// Whether images are pulled one after the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_serial: Option<bool>,
+    /// Further arguments of the kubelet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubelet_extra_args: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<super::BareMetalHostSpecTaint>>,
 }
 
+/// Patches.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecInitConfigurationPatches {
+    /// The directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<String>,
 }
 
+/// How long things may take.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecInitConfigurationTimeouts {
+    /// How long a control plane component may take to become healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_component_health_check_seconds: Option<i32>,
+    /// How long a host may look for the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discovery_seconds: Option<i32>,
+    /// How long a call to etcd may take.
     #[serde(rename = "etcdAPICallSeconds", default, skip_serializing_if = "Option::is_none")]
     pub etcd_api_call_seconds: Option<i32>,
+    /// How long the kubelet may take to become healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubelet_health_check_seconds: Option<i32>,
+    /// How long a call to the API may take.
     #[serde(rename = "kubernetesAPICallSeconds", default, skip_serializing_if = "Option::is_none")]
     pub kubernetes_api_call_seconds: Option<i32>,
+    /// How long the kubelet may take to get its certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_bootstrap_seconds: Option<i32>,
 }
 
+/// What kubeadm is told on the first control plane host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecInitConfiguration {
+    /// Tokens by which hosts may join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_tokens: Option<Vec<super::KubeadmConfigSpecInitConfigurationBootstrapToken>>,
+    /// Where the API server of this host listens.
     #[serde(rename = "localAPIEndpoint", default, skip_serializing_if = "Option::is_none")]
     pub local_api_endpoint: Option<super::KubeadmConfigSpecInitConfigurationLocalApiEndpoint>,
+    /// How the host registers as a Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_registration: Option<super::KubeadmConfigSpecInitConfigurationNodeRegistration>,
+    /// Patches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patches: Option<super::KubeadmConfigSpecInitConfigurationPatches>,
+    /// Phases of kubeadm that are left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip_phases: Option<Vec<String>>,
+    /// How long things may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<super::KubeadmConfigSpecInitConfigurationTimeouts>,
 }
@@ -355,46 +465,62 @@ pub struct KubeadmConfigSpecInitConfiguration {
 pub type KubeadmConfigSpecJoinConfigurationControlPlaneLocalApiEndpoint =
     super::KubeadmConfigSpecInitConfigurationLocalApiEndpoint;
 
+/// The control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecJoinConfigurationControlPlane {
+    /// Where the API server of this host listens.
     #[serde(rename = "localAPIEndpoint", default, skip_serializing_if = "Option::is_none")]
     pub local_api_endpoint: Option<super::KubeadmConfigSpecInitConfigurationLocalApiEndpoint>,
 }
 
+/// The bootstrap token.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecJoinConfigurationDiscoveryBootstrapToken {
+    /// Host and port of the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server_endpoint: Option<String>,
+    /// Hashes of the authority's key that joining hosts accept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_cert_hashes: Option<Vec<String>>,
+    /// The token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
+    /// Join without checking the authority.
     #[serde(rename = "unsafeSkipCAVerification", default, skip_serializing_if = "Option::is_none")]
     pub unsafe_skip_ca_verification: Option<bool>,
 }
 
+/// The cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigCluster {
+    /// Certificate of the authority, PEM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_authority_data: Option<String>,
+    /// Do not check the certificate.
     #[serde(rename = "insecureSkipTLSVerify", default, skip_serializing_if = "Option::is_none")]
     pub insecure_skip_tls_verify: Option<bool>,
+    /// Proxy through which the API is called.
     #[serde(rename = "proxyURL", default, skip_serializing_if = "Option::is_none")]
     pub proxy_url: Option<String>,
+    /// The server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
+    /// Name that the server's certificate must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_server_name: Option<String>,
 }
 
+/// Plug-in that authenticates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserAuthProvider {
+    /// The configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<std::collections::BTreeMap<String, String>>,
+    /// The name.
     #[serde(default)]
     pub name: String,
 }
@@ -402,55 +528,74 @@ pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserAuthProv
 pub type KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserExecEnv =
     super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
 
+/// A command.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserExec {
+    /// Group and version of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
+    /// Arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<Vec<String>>,
+    /// The command.
     #[serde(default)]
     pub command: String,
+    /// Environment variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub env: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
+    /// Whether clusters of several namespaces may use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provide_cluster_info: Option<bool>,
 }
 
+/// The user.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUser {
+    /// Plug-in that authenticates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth_provider: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserAuthProvider>,
+    /// A command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exec: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserExec>,
 }
 
+/// A kubeconfig.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfig {
+    /// The cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigCluster>,
+    /// The user.
     #[serde(default)]
     pub user: super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUser,
 }
 
+/// The file.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFile {
+    /// A kubeconfig.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kube_config: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfig>,
+    /// File with a kubeconfig.
     #[serde(default)]
     pub kube_config_path: String,
 }
 
+/// How a joining host finds the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecJoinConfigurationDiscovery {
+    /// The bootstrap token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_token: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryBootstrapToken>,
+    /// The file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryFile>,
+    /// Token with which the kubelet gets its certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_bootstrap_token: Option<String>,
 }
@@ -466,30 +611,41 @@ pub type KubeadmConfigSpecJoinConfigurationPatches = super::KubeadmConfigSpecIni
 
 pub type KubeadmConfigSpecJoinConfigurationTimeouts = super::KubeadmConfigSpecInitConfigurationTimeouts;
 
+/// What kubeadm is told on hosts that join.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecJoinConfiguration {
+    /// File with the authority's certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_cert_path: Option<String>,
+    /// The control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane: Option<super::KubeadmConfigSpecJoinConfigurationControlPlane>,
+    /// How a joining host finds the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub discovery: Option<super::KubeadmConfigSpecJoinConfigurationDiscovery>,
+    /// How the host registers as a Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_registration: Option<super::KubeadmConfigSpecInitConfigurationNodeRegistration>,
+    /// Patches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patches: Option<super::KubeadmConfigSpecInitConfigurationPatches>,
+    /// Phases of kubeadm that are left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skip_phases: Option<Vec<String>>,
+    /// How long things may take.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<super::KubeadmConfigSpecInitConfigurationTimeouts>,
 }
 
+/// Time servers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecNtp {
+    /// Whether it is switched on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
+    /// Servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub servers: Option<Vec<String>>,
 }
@@ -501,61 +657,88 @@ pub type KubeadmConfigSpecUserPasswdFrom = super::KubeadmConfigSpecFileContentFr
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpecUser {
+    /// Full name of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gecos: Option<String>,
+    /// Groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<String>,
+    /// Home directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home_dir: Option<String>,
+    /// Whether the setting is not in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inactive: Option<bool>,
+    /// Whether the user can log in without a password only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_password: Option<bool>,
+    /// Name of the user.
     #[serde(default)]
     pub name: String,
+    /// Hash of the password.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passwd: Option<String>,
+    /// Where the hash of the password comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub passwd_from: Option<super::KubeadmConfigSpecFileContentFrom>,
+    /// First group of the user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub primary_group: Option<String>,
+    /// Login shell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell: Option<String>,
+    /// SSH keys that may log in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_authorized_keys: Option<Vec<String>>,
+    /// What the user may do as root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sudo: Option<String>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigSpec {
+    /// Commands that run early at every boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_commands: Option<Vec<String>>,
+    /// What kubeadm is told about the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_configuration: Option<super::KubeadmConfigSpecClusterConfiguration>,
+    /// Partitions and file systems.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_setup: Option<super::KubeadmConfigSpecDiskSetup>,
+    /// Files that are written on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Vec<super::KubeadmConfigSpecFile>>,
+    /// The format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
+    /// Ignition, instead of cloud-init.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignition: Option<super::KubeadmConfigSpecIgnition>,
+    /// What kubeadm is told on the first control plane host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init_configuration: Option<super::KubeadmConfigSpecInitConfiguration>,
+    /// What kubeadm is told on hosts that join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join_configuration: Option<super::KubeadmConfigSpecJoinConfiguration>,
+    /// What is mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mounts: Option<Vec<Vec<String>>>,
+    /// Time servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ntp: Option<super::KubeadmConfigSpecNtp>,
+    /// Commands that run after kubeadm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub post_kubeadm_commands: Option<Vec<String>>,
+    /// Commands that run before kubeadm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pre_kubeadm_commands: Option<Vec<String>>,
+    /// Users that are made on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<Vec<super::KubeadmConfigSpecUser>>,
+    /// How much is logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub verbosity: Option<i32>,
 }
@@ -566,17 +749,23 @@ pub type KubeadmConfigStatusDeprecated = super::ClusterStatusDeprecated;
 
 pub type KubeadmConfigStatusInitialization = super::K0sControllerConfigStatusInitialization;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// Name of the Secret with the bootstrap data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_secret_name: Option<String>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<super::ClusterStatusDeprecated>,
+    /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<super::K0sControllerConfigStatusInitialization>,
+    /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// The KubeadmConfig that each Machine of a set gets.
 ///
 /// bootstrap.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -174,18 +174,23 @@ pub type KubeadmConfigTemplateSpecTemplateSpecUser = super::KubeadmConfigSpecUse
 
 pub type KubeadmConfigTemplateSpecTemplateSpec = super::KubeadmConfigSpec;
 
+/// What is made from this.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigTemplateSpecTemplate {
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// What is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<super::KubeadmConfigSpec>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmConfigTemplateSpec {
+    /// What is made from this.
     #[serde(default)]
     pub template: super::KubeadmConfigTemplateSpecTemplate,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// A control plane on Machines of its own, kept by kubeadm.
 ///
 /// controlplane.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct KubeadmControlPlane {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::KubeadmControlPlaneSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::KubeadmControlPlaneStatus>,
 }
@@ -186,152 +187,208 @@ pub type KubeadmControlPlaneSpecMachineTemplateSpecReadinessGate = super::Cluste
 
 pub type KubeadmControlPlaneSpecMachineTemplateSpecTaint = super::ClusterClassSpecControlPlaneTaint;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneSpecMachineTemplateSpec {
+    /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<super::ClusterClassSpecControlPlaneDeletion>,
+    /// The object that is the infrastructure.
     #[serde(default)]
     pub infrastructure_ref: super::ClusterSpecControlPlaneRef,
+    /// Further conditions that must hold for it to be ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
+    /// Taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
 }
 
+/// What the control plane's Machines look like.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneSpecMachineTemplate {
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::KubeadmControlPlaneSpecMachineTemplateSpec,
 }
 
+/// What is done about unhealthy Machines.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneSpecRemediation {
+    /// How often it is tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_retry: Option<i32>,
+    /// How long a Machine must have been healthy for a retry to be a first one again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_healthy_period_seconds: Option<i32>,
+    /// Seconds between two tries.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_period_seconds: Option<i32>,
 }
 
+/// What makes replacement due.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneSpecRolloutBefore {
+    /// Days before the end of a certificate at which its host is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates_expiry_days: Option<i32>,
 }
 
+/// How old ones are replaced by new ones.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneSpecRolloutStrategyRollingUpdate {
+    /// How many more than wanted there may be during a rollout, as a number or a percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_surge: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
 }
 
+/// How it is done.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneSpecRolloutStrategy {
+    /// How old ones are replaced by new ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<super::KubeadmControlPlaneSpecRolloutStrategyRollingUpdate>,
+    /// The type.
     #[serde(rename = "type", default)]
     pub r#type: String,
 }
 
+/// When and how Machines are replaced.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneSpecRollout {
+    /// A moment after which everything older is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+    /// What makes replacement due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<super::KubeadmControlPlaneSpecRolloutBefore>,
+    /// How it is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<super::KubeadmControlPlaneSpecRolloutStrategy>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneSpec {
+    /// Bootstrap data of the control plane's hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeadm_config_spec: Option<super::KubeadmConfigSpec>,
+    /// How Machines are named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_naming: Option<super::ClusterClassSpecControlPlaneNaming>,
+    /// What the control plane's Machines look like.
     #[serde(default)]
     pub machine_template: super::KubeadmControlPlaneSpecMachineTemplate,
+    /// What is done about unhealthy Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation: Option<super::KubeadmControlPlaneSpecRemediation>,
+    /// How many replicas are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// When and how Machines are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<super::KubeadmControlPlaneSpecRollout>,
+    /// Version of Kubernetes, with or without a leading v.
     #[serde(default)]
     pub version: String,
 }
 
+/// What only v1beta1 knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneStatusDeprecatedV1beta1 {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What went wrong for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_message: Option<String>,
+    /// What went wrong for good, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
+    /// Replicas that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+    /// Replicas that are missing or not available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable_replicas: Option<i32>,
+    /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_replicas: Option<i32>,
 }
 
+/// What only older versions know.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneStatusDeprecated {
+    /// What only v1beta1 knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub v1beta1: Option<super::KubeadmControlPlaneStatusDeprecatedV1beta1>,
 }
 
 pub type KubeadmControlPlaneStatusInitialization = super::HostedControlPlaneStatusInitialization;
 
+/// The last replacement of an unhealthy Machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneStatusLastRemediation {
+    /// The Machine.
     #[serde(default)]
     pub machine: String,
+    /// How often it was tried.
     #[serde(default)]
     pub retry_count: i32,
+    /// When.
     #[serde(default)]
     pub time: String,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneStatus {
+    /// Replicas that have been ready for long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<super::KubeadmControlPlaneStatusDeprecated>,
+    /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<super::HostedControlPlaneStatusInitialization>,
+    /// The last replacement of an unhealthy Machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_remediation: Option<super::KubeadmControlPlaneStatusLastRemediation>,
+    /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Replicas that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+    /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// Labels of the objects that belong to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
+    /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_date_replicas: Option<i32>,
+    /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }

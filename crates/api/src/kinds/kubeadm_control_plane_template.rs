@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// The KubeadmControlPlane that clusters of a class get.
 ///
 /// controlplane.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -194,20 +194,26 @@ pub type KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplateSpecDeletion 
 
 pub type KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplateSpecTaint = super::ClusterClassSpecControlPlaneTaint;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplateSpec {
+    /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<super::ClusterClassSpecControlPlaneDeletion>,
+    /// Taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
 }
 
+/// What the control plane's Machines look like.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplate {
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// What is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<super::KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplateSpec>,
 }
@@ -223,33 +229,44 @@ pub type KubeadmControlPlaneTemplateSpecTemplateSpecRolloutStrategy = super::Kub
 
 pub type KubeadmControlPlaneTemplateSpecTemplateSpecRollout = super::KubeadmControlPlaneSpecRollout;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneTemplateSpecTemplateSpec {
+    /// Bootstrap data of the control plane's hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeadm_config_spec: Option<super::KubeadmConfigSpec>,
+    /// How Machines are named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_naming: Option<super::ClusterClassSpecControlPlaneNaming>,
+    /// What the control plane's Machines look like.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_template: Option<super::KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplate>,
+    /// What is done about unhealthy Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation: Option<super::KubeadmControlPlaneSpecRemediation>,
+    /// When and how Machines are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<super::KubeadmControlPlaneSpecRollout>,
 }
 
+/// What is made from this.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneTemplateSpecTemplate {
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// What is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<super::KubeadmControlPlaneTemplateSpecTemplateSpec>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeadmControlPlaneTemplateSpec {
+    /// What is made from this.
     #[serde(default)]
     pub template: super::KubeadmControlPlaneTemplateSpecTemplate,
 }

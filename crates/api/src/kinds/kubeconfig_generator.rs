@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Makes kubeconfigs for chosen tenant control planes.
 ///
 /// kamaji.clastix.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct KubeconfigGenerator {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::KubeconfigGeneratorSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::KubeconfigGeneratorStatus>,
 }
@@ -31,25 +32,33 @@ impl crate::Kind for KubeconfigGenerator {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeconfigGeneratorSpecGroup {
+    /// Path of the field that holds the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_definition: Option<String>,
+    /// A fixed text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub string_value: Option<String>,
 }
 
 pub type KubeconfigGeneratorSpecUser = super::KubeconfigGeneratorSpecGroup;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeconfigGeneratorSpec {
+    /// Which of the administrator's kubeconfigs names the endpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint_from: Option<String>,
+    /// Groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Vec<super::KubeconfigGeneratorSpecGroup>>,
+    /// Labels of the namespaces that are meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
+    /// Labels of the tenant control planes that are meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant_control_plane_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
+    /// The user.
     #[serde(default)]
     pub user: super::KubeconfigGeneratorSpecGroup,
 }
@@ -57,21 +66,28 @@ pub struct KubeconfigGeneratorSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeconfigGeneratorStatusError {
+    /// The sentence that says why.
     #[serde(default)]
     pub message: String,
+    /// The resource.
     #[serde(default)]
     pub resource: String,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KubeconfigGeneratorStatus {
+    /// What is available.
     #[serde(default)]
     pub available_resources: i64,
+    /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub errors: Option<Vec<super::KubeconfigGeneratorStatusError>>,
+    /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Resources.
     #[serde(default)]
     pub resources: i64,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// One host of a cluster, from its bootstrap data and its infrastructure to its Node.
 ///
 /// cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct Machine {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::MachineDeploymentSpecTemplateSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::MachineStatus>,
 }
@@ -45,17 +46,22 @@ pub type MachineSpec = super::MachineDeploymentSpecTemplateSpec;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatusAddress {
+    /// The address.
     #[serde(default)]
     pub address: String,
+    /// The type.
     #[serde(rename = "type", default)]
     pub r#type: String,
 }
 
+/// What happens when a Machine is deleted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatusDeletion {
+    /// When draining began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_drain_start_time: Option<String>,
+    /// When waiting for volumes began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_for_node_volume_detach_start_time: Option<String>,
 }
@@ -66,67 +72,94 @@ pub type MachineStatusDeprecated = super::ClusterStatusDeprecated;
 
 pub type MachineStatusInitialization = super::MachinePoolStatusInitialization;
 
+/// Swap space.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatusNodeInfoSwap {
+    /// How much there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<i64>,
 }
 
+/// What the Node says about itself.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatusNodeInfo {
+    /// Processor architecture.
     #[serde(default)]
     pub architecture: String,
+    /// Identifier of this boot.
     #[serde(rename = "bootID", default)]
     pub boot_id: String,
+    /// Version of the container runtime.
     #[serde(default)]
     pub container_runtime_version: String,
+    /// Version of the kernel.
     #[serde(default)]
     pub kernel_version: String,
+    /// Version of kube-proxy.
     #[serde(default)]
     pub kube_proxy_version: String,
+    /// Version of the kubelet.
     #[serde(default)]
     pub kubelet_version: String,
+    /// Identifier of the host.
     #[serde(rename = "machineID", default)]
     pub machine_id: String,
+    /// Operating system.
     #[serde(default)]
     pub operating_system: String,
+    /// Operating system of the host.
     #[serde(default)]
     pub os_image: String,
+    /// Swap space.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<super::MachineStatusNodeInfoSwap>,
+    /// Identifier of the system.
     #[serde(rename = "systemUUID", default)]
     pub system_uuid: String,
 }
 
 pub type MachineStatusNodeRef = super::IPAddressClaimStatusAddressRef;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatus {
+    /// All known addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<super::MachineStatusAddress>>,
+    /// When the first certificate expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates_expiry_date: Option<String>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<super::MachineStatusDeletion>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<super::ClusterStatusDeprecated>,
+    /// Failure domain, such as an availability zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
+    /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<super::MachinePoolStatusInitialization>,
+    /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<String>,
+    /// What the Node says about itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_info: Option<super::MachineStatusNodeInfo>,
+    /// The Node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_ref: Option<super::IPAddressClaimStatusAddressRef>,
+    /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Where it is in its life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
 }

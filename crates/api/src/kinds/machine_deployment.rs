@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Keeps a number of Machines, and replaces them in order when their template changes.
 ///
 /// cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct MachineDeployment {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::MachineDeploymentSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::MachineDeploymentStatus>,
 }
@@ -28,18 +29,22 @@ impl crate::Kind for MachineDeployment {
     }
 }
 
+/// What happens when a Machine is deleted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentSpecDeletion {
+    /// The order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<String>,
 }
 
 pub type MachineDeploymentSpecMachineNaming = super::ClusterClassSpecControlPlaneNaming;
 
+/// What is done about unhealthy Machines.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentSpecRemediation {
+    /// How many may be replaced at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_in_flight: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
 }
@@ -55,11 +60,14 @@ pub type MachineDeploymentSpecTemplateMetadata = super::ClusterClassSpecControlP
 
 pub type MachineDeploymentSpecTemplateSpecBootstrapConfigRef = super::ClusterSpecControlPlaneRef;
 
+/// Where the bootstrap data comes from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentSpecTemplateSpecBootstrap {
+    /// The object that makes the bootstrap data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_ref: Option<super::ClusterSpecControlPlaneRef>,
+    /// Name of the Secret with the bootstrap data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_secret_name: Option<String>,
 }
@@ -72,104 +80,146 @@ pub type MachineDeploymentSpecTemplateSpecReadinessGate = super::ClusterClassSpe
 
 pub type MachineDeploymentSpecTemplateSpecTaint = super::ClusterClassSpecControlPlaneTaint;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentSpecTemplateSpec {
+    /// Where the bootstrap data comes from.
     #[serde(default)]
     pub bootstrap: super::MachineDeploymentSpecTemplateSpecBootstrap,
+    /// Name of the Cluster that this belongs to.
     #[serde(default)]
     pub cluster_name: String,
+    /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<super::ClusterClassSpecControlPlaneDeletion>,
+    /// Where the Machine runs, such as an availability zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
+    /// The object that is the infrastructure.
     #[serde(default)]
     pub infrastructure_ref: super::ClusterSpecControlPlaneRef,
+    /// How long a Machine must have been ready to count as available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
+    /// How the infrastructure names the host.
     #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
+    /// Further conditions that must hold for it to be ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
+    /// Taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
+    /// Version of Kubernetes, with or without a leading v.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
+/// What is made from this.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentSpecTemplate {
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::MachineDeploymentSpecTemplateSpec,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentSpec {
+    /// Name of the Cluster that this belongs to.
     #[serde(default)]
     pub cluster_name: String,
+    /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<super::MachineDeploymentSpecDeletion>,
+    /// How Machines are named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_naming: Option<super::ClusterClassSpecControlPlaneNaming>,
+    /// Controllers leave the cluster and all that belongs to it alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
+    /// What is done about unhealthy Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation: Option<super::MachineDeploymentSpecRemediation>,
+    /// How many replicas are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// When and how Machines are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<super::ClusterSpecTopologyWorkersMachineDeploymentRollout>,
+    /// Labels of the Machines that belong to it; without it, those that it made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
+    /// What is made from this.
     #[serde(default)]
     pub template: super::MachineDeploymentSpecTemplate,
 }
 
+/// What only v1beta1 knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentStatusDeprecatedV1beta1 {
+    /// Replicas that have been ready for long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// Replicas that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+    /// Replicas that are missing or not available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable_replicas: Option<i32>,
+    /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_replicas: Option<i32>,
 }
 
+/// What only older versions know.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentStatusDeprecated {
+    /// What only v1beta1 knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub v1beta1: Option<super::MachineDeploymentStatusDeprecatedV1beta1>,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentStatus {
+    /// Replicas that have been ready for long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<super::MachineDeploymentStatusDeprecated>,
+    /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Where it is in its life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
+    /// Replicas that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+    /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// Labels of the objects that belong to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
+    /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_date_replicas: Option<i32>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Says which pods are evicted, waited for or left alone when a Machine is drained, and in which order.
 ///
 /// cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -26,11 +26,14 @@ impl crate::Kind for MachineDrainRule {
     }
 }
 
+/// How the pods are treated.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDrainRuleSpecDrain {
+    /// What is done with matching pods.
     #[serde(default)]
     pub behavior: String,
+    /// The order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<i32>,
 }
@@ -38,8 +41,10 @@ pub struct MachineDrainRuleSpecDrain {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDrainRuleSpecMachine {
+    /// Labels of the clusters that get it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
+    /// Labels of the objects that belong to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
 }
@@ -47,19 +52,25 @@ pub struct MachineDrainRuleSpecMachine {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDrainRuleSpecPod {
+    /// Labels of the namespaces that are meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
+    /// Labels of the objects that belong to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDrainRuleSpec {
+    /// How the pods are treated.
     #[serde(default)]
     pub drain: super::MachineDrainRuleSpecDrain,
+    /// Machines that the rule is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machines: Option<Vec<super::MachineDrainRuleSpecMachine>>,
+    /// Pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pods: Option<Vec<super::MachineDrainRuleSpecPod>>,
 }

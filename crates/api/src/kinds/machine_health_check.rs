@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Finds Machines that have been unhealthy for too long and has them replaced.
 ///
 /// cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct MachineHealthCheck {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::MachineHealthCheckSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::MachineHealthCheckStatus>,
 }
@@ -44,15 +45,20 @@ pub type MachineHealthCheckSpecRemediationTriggerIf =
 
 pub type MachineHealthCheckSpecRemediation = super::ClusterClassSpecControlPlaneHealthCheckRemediation;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineHealthCheckSpec {
+    /// What makes a Machine unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checks: Option<super::ClusterClassSpecControlPlaneHealthCheckChecks>,
+    /// Name of the Cluster that this belongs to.
     #[serde(default)]
     pub cluster_name: String,
+    /// What is done about unhealthy Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediation: Option<super::ClusterClassSpecControlPlaneHealthCheckRemediation>,
+    /// Labels of the Machines that belong to it; without it, those that it made.
     #[serde(default)]
     pub selector: k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector,
 }
@@ -61,21 +67,29 @@ pub type MachineHealthCheckStatusDeprecatedV1beta1 = super::ClusterClassStatusDe
 
 pub type MachineHealthCheckStatusDeprecated = super::ClusterClassStatusDeprecated;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineHealthCheckStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// How many are healthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_healthy: Option<i32>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<super::ClusterClassStatusDeprecated>,
+    /// How many Machines are watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_machines: Option<i32>,
+    /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// How many Machines may be replaced now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remediations_allowed: Option<i32>,
+    /// Targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub targets: Option<Vec<String>>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// A group of hosts that the infrastructure itself scales as one.
 ///
 /// cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct MachinePool {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::MachinePoolSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::MachinePoolStatus>,
 }
@@ -46,77 +47,106 @@ pub type MachinePoolSpecTemplateSpec = super::MachineDeploymentSpecTemplateSpec;
 
 pub type MachinePoolSpecTemplate = super::MachineDeploymentSpecTemplate;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachinePoolSpec {
+    /// Name of the Cluster that this belongs to.
     #[serde(default)]
     pub cluster_name: String,
+    /// Failure domains, such as availability zones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domains: Option<Vec<String>>,
+    /// How the infrastructure names the hosts.
     #[serde(rename = "providerIDList", default, skip_serializing_if = "Option::is_none")]
     pub provider_id_list: Option<Vec<String>>,
+    /// How many replicas are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// What is made from this.
     #[serde(default)]
     pub template: super::MachineDeploymentSpecTemplate,
 }
 
+/// What only v1beta1 knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachinePoolStatusDeprecatedV1beta1 {
+    /// Replicas that have been ready for long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What went wrong for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_message: Option<String>,
+    /// What went wrong for good, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
+    /// Replicas that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+    /// Replicas that are missing or not available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable_replicas: Option<i32>,
 }
 
+/// What only older versions know.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachinePoolStatusDeprecated {
+    /// What only v1beta1 knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub v1beta1: Option<super::MachinePoolStatusDeprecatedV1beta1>,
 }
 
+/// What has been reached once; never taken back.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachinePoolStatusInitialization {
+    /// Whether the bootstrap data is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap_data_secret_created: Option<bool>,
+    /// Whether the infrastructure is there; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infrastructure_provisioned: Option<bool>,
 }
 
 pub type MachinePoolStatusNodeRef = super::BareMetalHostSpecConsumerRef;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachinePoolStatus {
+    /// Replicas that have been ready for long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<super::MachinePoolStatusDeprecated>,
+    /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<super::MachinePoolStatusInitialization>,
+    /// The Nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_refs: Option<Vec<super::BareMetalHostSpecConsumerRef>>,
+    /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Where it is in its life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
+    /// Replicas that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+    /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_date_replicas: Option<i32>,
 }

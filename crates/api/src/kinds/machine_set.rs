@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Keeps a number of equal Machines.
 ///
 /// cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct MachineSet {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::MachineSetSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::MachineSetStatus>,
 }
@@ -50,64 +51,89 @@ pub type MachineSetSpecTemplateSpec = super::MachineDeploymentSpecTemplateSpec;
 
 pub type MachineSetSpecTemplate = super::MachineDeploymentSpecTemplate;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSetSpec {
+    /// Name of the Cluster that this belongs to.
     #[serde(default)]
     pub cluster_name: String,
+    /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deletion: Option<super::MachineDeploymentSpecDeletion>,
+    /// How Machines are named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_naming: Option<super::ClusterClassSpecControlPlaneNaming>,
+    /// How many replicas are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// Labels of the Machines that belong to it; without it, those that it made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
+    /// What is made from this.
     #[serde(default)]
     pub template: super::MachineDeploymentSpecTemplate,
 }
 
+/// What only v1beta1 knows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSetStatusDeprecatedV1beta1 {
+    /// Replicas that have been ready for long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What went wrong for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_message: Option<String>,
+    /// What went wrong for good, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
+    /// Replicas that have all labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fully_labeled_replicas: Option<i32>,
+    /// Replicas that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
 }
 
+/// What only older versions know.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSetStatusDeprecated {
+    /// What only v1beta1 knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub v1beta1: Option<super::MachineSetStatusDeprecatedV1beta1>,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSetStatus {
+    /// Replicas that have been ready for long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<super::MachineSetStatusDeprecated>,
+    /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Replicas that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+    /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// Labels of the objects that belong to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
+    /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_date_replicas: Option<i32>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// What a cluster needs beside its bare-metal hosts: the API's address.
 ///
 /// infrastructure.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct Metal3Cluster {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::Metal3ClusterSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::Metal3ClusterStatus>,
 }
@@ -32,13 +33,17 @@ pub type Metal3ClusterSpecControlPlaneEndpoint = super::ClusterSpecControlPlaneE
 
 pub type Metal3ClusterSpecFailureDomain = super::ClusterStatusFailureDomain;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3ClusterSpec {
+    /// Whether a cloud provider sets the Nodes' provider IDs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cloud_provider_enabled: Option<bool>,
+    /// Host and port of the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<super::ClusterSpecControlPlaneEndpoint>,
+    /// Failure domains, such as availability zones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domains: Option<Vec<super::ClusterStatusFailureDomain>>,
 }
@@ -49,24 +54,32 @@ pub type Metal3ClusterStatusDeprecated = super::ClusterStatusDeprecated;
 
 pub type Metal3ClusterStatusFailureDomain = super::ClusterStatusFailureDomain;
 
+/// What has been reached once; never taken back.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3ClusterStatusInitialization {
+    /// Whether it is there; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provisioned: Option<bool>,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3ClusterStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<super::ClusterStatusDeprecated>,
+    /// Failure domains, such as availability zones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domains: Option<Vec<super::ClusterStatusFailureDomain>>,
+    /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<super::Metal3ClusterStatusInitialization>,
+    /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<String>,
 }

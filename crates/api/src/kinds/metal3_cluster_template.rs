@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// The Metal3Cluster that clusters of a class get.
 ///
 /// infrastructure.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -34,18 +34,23 @@ pub type Metal3ClusterTemplateSpecTemplateSpecFailureDomain = super::ClusterStat
 
 pub type Metal3ClusterTemplateSpecTemplateSpec = super::Metal3ClusterSpec;
 
+/// What is made from this.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3ClusterTemplateSpecTemplate {
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::Metal3ClusterSpec,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3ClusterTemplateSpec {
+    /// What is made from this.
     #[serde(default)]
     pub template: super::Metal3ClusterTemplateSpecTemplate,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Metadata and network data that were rendered for one host.
 ///
 /// infrastructure.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct Metal3Data {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::Metal3DataSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::Metal3DataStatus>,
 }
@@ -36,26 +37,35 @@ pub type Metal3DataSpecNetworkData = super::BareMetalHostSpecMetaData;
 
 pub type Metal3DataSpecTemplate = super::BareMetalHostSpecMetaData;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataSpec {
+    /// The claim that asked for this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<super::BareMetalHostSpecMetaData>,
+    /// The index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<i32>,
+    /// Metadata of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta_data: Option<super::BareMetalHostSpecMetaData>,
+    /// Network configuration of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data: Option<super::BareMetalHostSpecMetaData>,
+    /// What is made from this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<super::BareMetalHostSpecMetaData>,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataStatus {
+    /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
+    /// Whether it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// A request of one Metal3Machine for rendered data.
 ///
 /// infrastructure.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct Metal3DataClaim {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::Metal3DataClaimSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::Metal3DataClaimStatus>,
 }
@@ -30,20 +31,25 @@ impl crate::Kind for Metal3DataClaim {
 
 pub type Metal3DataClaimSpecTemplate = super::BareMetalHostSpecMetaData;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataClaimSpec {
+    /// What is made from this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<super::BareMetalHostSpecMetaData>,
 }
 
 pub type Metal3DataClaimStatusRenderedData = super::BareMetalHostSpecMetaData;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataClaimStatus {
+    /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,
+    /// The data that was rendered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendered_data: Option<super::BareMetalHostSpecMetaData>,
 }

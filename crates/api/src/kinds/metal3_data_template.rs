@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// From which the metadata and network data of hosts are rendered.
 ///
 /// infrastructure.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct Metal3DataTemplate {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::Metal3DataTemplateSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::Metal3DataTemplateStatus>,
 }
@@ -31,12 +32,16 @@ impl crate::Kind for Metal3DataTemplate {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecMetaDataDnsServersFromPool {
+    /// API group of the object; its version does not matter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_group: Option<String>,
+    /// The key.
     #[serde(default)]
     pub key: String,
+    /// Kind of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
+    /// The name.
     #[serde(default)]
     pub name: String,
 }
@@ -44,10 +49,13 @@ pub struct Metal3DataTemplateSpecMetaDataDnsServersFromPool {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecMetaDataFromAnnotation {
+    /// Name of the annotation.
     #[serde(default)]
     pub annotation: String,
+    /// The key.
     #[serde(default)]
     pub key: String,
+    /// The object.
     #[serde(default)]
     pub object: String,
 }
@@ -55,10 +63,13 @@ pub struct Metal3DataTemplateSpecMetaDataFromAnnotation {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecMetaDataFromHostInterface {
+    /// Use the interface that the host boots from.
     #[serde(rename = "fromBootMAC", default, skip_serializing_if = "Option::is_none")]
     pub from_boot_mac: Option<bool>,
+    /// Name of the interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<String>,
+    /// The key.
     #[serde(default)]
     pub key: String,
 }
@@ -66,10 +77,13 @@ pub struct Metal3DataTemplateSpecMetaDataFromHostInterface {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecMetaDataFromLabel {
+    /// The key.
     #[serde(default)]
     pub key: String,
+    /// Name of the label.
     #[serde(default)]
     pub label: String,
+    /// The object.
     #[serde(default)]
     pub object: String,
 }
@@ -79,14 +93,19 @@ pub type Metal3DataTemplateSpecMetaDataGatewaysFromPool = super::Metal3DataTempl
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecMetaDataIndex {
+    /// The key.
     #[serde(default)]
     pub key: String,
+    /// First value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offset: Option<i32>,
+    /// Length of the network's prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
+    /// Distance between two values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<i32>,
+    /// Suffix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suffix: Option<String>,
 }
@@ -96,6 +115,7 @@ pub type Metal3DataTemplateSpecMetaDataIpAddressesFromPool = super::Metal3DataTe
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecMetaDataNamespace {
+    /// The key.
     #[serde(default)]
     pub key: String,
 }
@@ -103,8 +123,10 @@ pub struct Metal3DataTemplateSpecMetaDataNamespace {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecMetaDataObjectName {
+    /// The key.
     #[serde(default)]
     pub key: String,
+    /// The object.
     #[serde(default)]
     pub object: String,
 }
@@ -114,55 +136,76 @@ pub type Metal3DataTemplateSpecMetaDataPrefixesFromPool = super::Metal3DataTempl
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecMetaDataString {
+    /// The key.
     #[serde(default)]
     pub key: String,
+    /// The value.
     #[serde(default)]
     pub value: String,
 }
 
+/// Metadata of the host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecMetaData {
+    /// Keys that get the DNS servers of a pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_servers_from_pool: Option<Vec<super::Metal3DataTemplateSpecMetaDataDnsServersFromPool>>,
+    /// Keys that get the value of an annotation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_annotations: Option<Vec<super::Metal3DataTemplateSpecMetaDataFromAnnotation>>,
+    /// Keys that get the MAC address of an interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_host_interfaces: Option<Vec<super::Metal3DataTemplateSpecMetaDataFromHostInterface>>,
+    /// Keys that get the value of a label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_labels: Option<Vec<super::Metal3DataTemplateSpecMetaDataFromLabel>>,
+    /// Keys that get the gateway of a pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateways_from_pool: Option<Vec<super::Metal3DataTemplateSpecMetaDataDnsServersFromPool>>,
+    /// Which index each has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub indexes: Option<Vec<super::Metal3DataTemplateSpecMetaDataIndex>>,
+    /// Keys that get an address of a pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_addresses_from_pool: Option<Vec<super::Metal3DataTemplateSpecMetaDataDnsServersFromPool>>,
+    /// Namespaces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespaces: Option<Vec<super::Metal3DataTemplateSpecMetaDataNamespace>>,
+    /// Keys that get the name of an object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object_names: Option<Vec<super::Metal3DataTemplateSpecMetaDataObjectName>>,
+    /// Keys that get the prefix of a pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefixes_from_pool: Option<Vec<super::Metal3DataTemplateSpecMetaDataDnsServersFromPool>>,
+    /// Keys that get a fixed text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strings: Option<Vec<super::Metal3DataTemplateSpecMetaDataString>>,
 }
 
+/// Annotation that holds the value.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation {
+    /// Name of the annotation.
     #[serde(default)]
     pub annotation: String,
+    /// The object.
     #[serde(default)]
     pub object: String,
 }
 
+/// MAC address.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecNetworkDataLinksBondMacAddress {
+    /// Annotation that holds the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_annotation: Option<super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation>,
+    /// Name of the host's interface whose MAC address is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_host_interface: Option<String>,
+    /// A text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub string: Option<String>,
 }
@@ -170,8 +213,10 @@ pub struct Metal3DataTemplateSpecNetworkDataLinksBondMacAddress {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecNetworkDataLinksBondParameter {
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// The value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<serde_json::Value>,
 }
@@ -179,20 +224,28 @@ pub struct Metal3DataTemplateSpecNetworkDataLinksBondParameter {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecNetworkDataLinksBond {
+    /// Links that are bonded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bond_links: Option<Vec<String>>,
+    /// How the bond spreads traffic.
     #[serde(default)]
     pub bond_mode: String,
+    /// By what the bond chooses a link.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bond_xmit_hash_policy: Option<String>,
+    /// Identifier.
     #[serde(default)]
     pub id: String,
+    /// MAC address.
     #[serde(default)]
     pub mac_address: super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddress,
+    /// Largest packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<i32>,
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Parameters.
     #[serde(default)]
     pub parameters: Vec<super::Metal3DataTemplateSpecNetworkDataLinksBondParameter>,
 }
@@ -206,14 +259,19 @@ pub type Metal3DataTemplateSpecNetworkDataLinksEthernetMacAddress =
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecNetworkDataLinksEthernet {
+    /// Identifier.
     #[serde(default)]
     pub id: String,
+    /// MAC address.
     #[serde(default)]
     pub mac_address: super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddress,
+    /// Largest packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<i32>,
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The type.
     #[serde(rename = "type", default)]
     pub r#type: String,
 }
@@ -227,27 +285,37 @@ pub type Metal3DataTemplateSpecNetworkDataLinksVlanMacAddress =
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecNetworkDataLinksVlan {
+    /// Identifier.
     #[serde(default)]
     pub id: String,
+    /// MAC address.
     #[serde(default)]
     pub mac_address: super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddress,
+    /// Largest packet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<i32>,
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Id of the VLAN.
     #[serde(rename = "vlanID", default)]
     pub vlan_id: i32,
+    /// Link that carries the VLAN.
     #[serde(default)]
     pub vlan_link: String,
 }
 
+/// Network links.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecNetworkDataLinks {
+    /// Bonds of several links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bonds: Option<Vec<super::Metal3DataTemplateSpecNetworkDataLinksBond>>,
+    /// Ethernet links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ethernets: Option<Vec<super::Metal3DataTemplateSpecNetworkDataLinksEthernet>>,
+    /// VLANs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vlans: Option<Vec<super::Metal3DataTemplateSpecNetworkDataLinksVlan>>,
 }
@@ -255,13 +323,17 @@ pub struct Metal3DataTemplateSpecNetworkDataLinks {
 pub type Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolAnnotation =
     super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation;
 
+/// Pool from which the value comes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef {
+    /// API group of the object; its version does not matter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_group: Option<String>,
+    /// Kind of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
+    /// The name.
     #[serde(default)]
     pub name: String,
 }
@@ -272,24 +344,32 @@ pub type Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteGatewayFromPoolAnnota
 pub type Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteGatewayFromPoolRef =
     super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef;
 
+/// The gateway.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteGateway {
+    /// Pool from which the value comes.
     #[serde(rename = "fromIPPool", default, skip_serializing_if = "Option::is_none")]
     pub from_ip_pool: Option<String>,
+    /// Annotation that names the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_pool_annotation: Option<super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation>,
+    /// Pool from which the value comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_pool_ref: Option<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef>,
+    /// A text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub string: Option<String>,
 }
 
+/// Services.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteServices {
+    /// DNS servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<Vec<String>>,
+    /// Pool whose DNS servers are used.
     #[serde(rename = "dnsFromIPPool", default, skip_serializing_if = "Option::is_none")]
     pub dns_from_ip_pool: Option<String>,
 }
@@ -297,12 +377,16 @@ pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteServices {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4Route {
+    /// The gateway.
     #[serde(default)]
     pub gateway: super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteGateway,
+    /// The network.
     #[serde(default)]
     pub network: String,
+    /// Length of the network's prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<i32>,
+    /// Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteServices>,
 }
@@ -310,16 +394,22 @@ pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4Route {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4 {
+    /// Annotation that names the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_pool_annotation: Option<super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation>,
+    /// Pool from which the value comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_pool_ref: Option<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef>,
+    /// Identifier.
     #[serde(default)]
     pub id: String,
+    /// Pool from which the address comes.
     #[serde(rename = "ipAddressFromIPPool", default, skip_serializing_if = "Option::is_none")]
     pub ip_address_from_ip_pool: Option<String>,
+    /// The link.
     #[serde(default)]
     pub link: String,
+    /// Routes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<Vec<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Route>>,
 }
@@ -342,10 +432,13 @@ pub type Metal3DataTemplateSpecNetworkDataNetworksIpv4DhcpRoute =
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4Dhcp {
+    /// Identifier.
     #[serde(default)]
     pub id: String,
+    /// The link.
     #[serde(default)]
     pub link: String,
+    /// Routes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routes: Option<Vec<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Route>>,
 }
@@ -406,41 +499,55 @@ pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6SlaacRoute =
 
 pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6Slaac = super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Dhcp;
 
+/// Networks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecNetworkDataNetworks {
+    /// IPv4 networks with fixed addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv4: Option<Vec<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4>>,
+    /// IPv4 networks with DHCP.
     #[serde(rename = "ipv4DHCP", default, skip_serializing_if = "Option::is_none")]
     pub ipv4_dhcp: Option<Vec<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Dhcp>>,
+    /// IPv6 networks with fixed addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<Vec<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4>>,
+    /// IPv6 networks with DHCP.
     #[serde(rename = "ipv6DHCP", default, skip_serializing_if = "Option::is_none")]
     pub ipv6_dhcp: Option<Vec<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Dhcp>>,
+    /// IPv6 networks with addresses that hosts choose.
     #[serde(rename = "ipv6SLAAC", default, skip_serializing_if = "Option::is_none")]
     pub ipv6_slaac: Option<Vec<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Dhcp>>,
 }
 
 pub type Metal3DataTemplateSpecNetworkDataServices = super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteServices;
 
+/// Network configuration of the host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecNetworkData {
+    /// Network links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub links: Option<super::Metal3DataTemplateSpecNetworkDataLinks>,
+    /// Networks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub networks: Option<super::Metal3DataTemplateSpecNetworkDataNetworks>,
+    /// Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub services: Option<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteServices>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpec {
+    /// Name of the Cluster that this belongs to.
     #[serde(default)]
     pub cluster_name: String,
+    /// Metadata of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta_data: Option<super::Metal3DataTemplateSpecMetaData>,
+    /// Network configuration of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data: Option<super::Metal3DataTemplateSpecNetworkData>,
 }
@@ -448,17 +555,22 @@ pub struct Metal3DataTemplateSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateStatusIndex {
+    /// The index.
     #[serde(default)]
     pub index: i32,
+    /// The name.
     #[serde(default)]
     pub name: String,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateStatus {
+    /// Which index each has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub indexes: Option<Vec<super::Metal3DataTemplateStatusIndex>>,
+    /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<String>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// One address that was given to a claim on a Metal3 pool.
 ///
 /// ipam.metal3.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -30,19 +30,26 @@ pub type Metal3IPAddressSpecClaim = super::BareMetalHostSpecConsumerRef;
 
 pub type Metal3IPAddressSpecPool = super::BareMetalHostSpecConsumerRef;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3IPAddressSpec {
+    /// The address.
     #[serde(default)]
     pub address: String,
+    /// The claim that asked for this.
     #[serde(default)]
     pub claim: super::BareMetalHostSpecConsumerRef,
+    /// DNS servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_servers: Option<Vec<String>>,
+    /// Gateway through which the API is reached; without it, a load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
+    /// The pool.
     #[serde(default)]
     pub pool: super::BareMetalHostSpecConsumerRef,
+    /// Length of the network's prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<i64>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// One bare-metal host that was chosen for a Machine, with its image and data.
 ///
 /// infrastructure.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct Metal3Machine {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::Metal3MachineSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::Metal3MachineStatus>,
 }
@@ -32,15 +33,20 @@ pub type Metal3MachineSpecCustomDeploy = super::BareMetalHostSpecCustomDeploy;
 
 pub type Metal3MachineSpecDataTemplate = super::BareMetalHostSpecMetaData;
 
+/// Image of the host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3MachineSpecImage {
+    /// Checksum, or where it is published.
     #[serde(default)]
     pub checksum: String,
+    /// Algorithm of the checksum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum_type: Option<String>,
+    /// Format of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_format: Option<String>,
+    /// The address.
     #[serde(default)]
     pub url: String,
 }
@@ -51,27 +57,38 @@ pub type Metal3MachineSpecNetworkData = super::BareMetalHostSpecMetaData;
 
 pub type Metal3MachineSpecUserData = super::BareMetalHostSpecMetaData;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3MachineSpec {
+    /// Whether disks are cleaned between two uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub automated_cleaning_mode: Option<String>,
+    /// A way of deploying of its own, instead of an image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_deploy: Option<super::BareMetalHostSpecCustomDeploy>,
+    /// The Metal3DataTemplate from which data is rendered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_template: Option<super::BareMetalHostSpecMetaData>,
+    /// Where the Machine runs, such as an availability zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domain: Option<String>,
+    /// Labels of the hosts that may be chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
+    /// Image of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<super::Metal3MachineSpecImage>,
+    /// Metadata of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta_data: Option<super::BareMetalHostSpecMetaData>,
+    /// Network configuration of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data: Option<super::BareMetalHostSpecMetaData>,
+    /// How the infrastructure names the host.
     #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
+    /// User-data of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<super::BareMetalHostSpecMetaData>,
 }
@@ -92,25 +109,35 @@ pub type Metal3MachineStatusRenderedData = super::BareMetalHostSpecMetaData;
 
 pub type Metal3MachineStatusUserData = super::BareMetalHostSpecMetaData;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3MachineStatus {
+    /// All known addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<super::MachineStatusAddress>>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<super::ClusterStatusDeprecated>,
+    /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<super::Metal3ClusterStatusInitialization>,
+    /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<String>,
+    /// Metadata of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub meta_data: Option<super::BareMetalHostSpecMetaData>,
+    /// Network configuration of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data: Option<super::BareMetalHostSpecMetaData>,
+    /// The data that was rendered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendered_data: Option<super::BareMetalHostSpecMetaData>,
+    /// User-data of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data: Option<super::BareMetalHostSpecMetaData>,
 }

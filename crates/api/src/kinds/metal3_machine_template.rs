@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// The Metal3Machine that each Machine of a set gets.
 ///
 /// infrastructure.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -42,20 +42,26 @@ pub type Metal3MachineTemplateSpecTemplateSpecUserData = super::BareMetalHostSpe
 
 pub type Metal3MachineTemplateSpecTemplateSpec = super::Metal3MachineSpec;
 
+/// What is made from this.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3MachineTemplateSpecTemplate {
+    /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::Metal3MachineSpec,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3MachineTemplateSpec {
+    /// Whether hosts are used again by the same owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_reuse: Option<bool>,
+    /// What is made from this.
     #[serde(default)]
     pub template: super::Metal3MachineTemplateSpecTemplate,
 }

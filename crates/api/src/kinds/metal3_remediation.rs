@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// One attempt to repair a host by rebooting it.
 ///
 /// infrastructure.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct Metal3Remediation {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::Metal3RemediationSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::Metal3RemediationStatus>,
 }
@@ -28,31 +29,41 @@ impl crate::Kind for Metal3Remediation {
     }
 }
 
+/// How it is done; see the kind.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3RemediationSpecStrategy {
+    /// How often it is tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_limit: Option<i32>,
+    /// How long it may take, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_seconds: Option<i32>,
+    /// The type.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3RemediationSpec {
+    /// How it is done; see the kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<super::Metal3RemediationSpecStrategy>,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3RemediationStatus {
+    /// When it was repaired last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_remediated: Option<String>,
+    /// Where it is in its life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
+    /// How often it was tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_count: Option<i32>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// The Metal3Remediation that an unhealthy Machine gets.
 ///
 /// infrastructure.cluster.x-k8s.io/v1beta2, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct Metal3RemediationTemplate {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::Metal3RemediationTemplateSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::Metal3RemediationTemplateStatus>,
 }
@@ -32,25 +33,31 @@ pub type Metal3RemediationTemplateSpecTemplateSpecStrategy = super::Metal3Remedi
 
 pub type Metal3RemediationTemplateSpecTemplateSpec = super::Metal3RemediationSpec;
 
+/// What is made from this.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3RemediationTemplateSpecTemplate {
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::Metal3RemediationSpec,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3RemediationTemplateSpec {
+    /// What is made from this.
     #[serde(default)]
     pub template: super::Metal3RemediationTemplateSpecTemplate,
 }
 
 pub type Metal3RemediationTemplateStatusStatus = super::Metal3RemediationStatus;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3RemediationTemplateStatus {
+    /// The status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::Metal3RemediationStatus>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Credentials of a cloud that clusters of several namespaces may use.
 ///
 /// infrastructure.cluster.x-k8s.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -28,11 +28,14 @@ impl crate::Kind for OpenStackClusterIdentity {
 
 pub type OpenStackClusterIdentitySpecSecretRef = super::HostFirmwareSettingsStatusSchema;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenStackClusterIdentitySpec {
+    /// Labels of the namespaces that are meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
+    /// A Secret.
     #[serde(default)]
     pub secret_ref: super::HostFirmwareSettingsStatusSchema,
 }

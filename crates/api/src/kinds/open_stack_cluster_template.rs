@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// The OpenStackCluster that clusters of a class get.
 ///
 /// infrastructure.cluster.x-k8s.io/v1beta1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -184,16 +184,20 @@ pub type OpenStackClusterTemplateSpecTemplateSpecSubnet = super::OpenStackCluste
 
 pub type OpenStackClusterTemplateSpecTemplateSpec = super::OpenStackClusterSpec;
 
+/// What is made from this.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenStackClusterTemplateSpecTemplate {
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::OpenStackClusterSpec,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenStackClusterTemplateSpec {
+    /// What is made from this.
     #[serde(default)]
     pub template: super::OpenStackClusterTemplateSpecTemplate,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// Floating IPs that servers may claim.
 ///
 /// infrastructure.cluster.x-k8s.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct OpenStackFloatingIPPool {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::OpenStackFloatingIPPoolSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::OpenStackFloatingIPPoolStatus>,
 }
@@ -35,34 +36,46 @@ pub type OpenStackFloatingIPPoolSpecFloatingIpNetwork = super::OpenStackClusterS
 
 pub type OpenStackFloatingIPPoolSpecIdentityRef = super::OpenStackClusterSpecBastionSpecIdentityRef;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenStackFloatingIPPoolSpec {
+    /// Network of the floating IPs.
     #[serde(rename = "floatingIPNetwork", default, skip_serializing_if = "Option::is_none")]
     pub floating_ip_network: Option<super::OpenStackClusterSpecApiServerLoadBalancerNetwork>,
+    /// Credentials and cloud that are used.
     #[serde(default)]
     pub identity_ref: super::OpenStackClusterSpecBastionSpecIdentityRef,
+    /// How many addresses there may be at most.
     #[serde(rename = "maxIPs", default, skip_serializing_if = "Option::is_none")]
     pub max_ips: Option<i64>,
+    /// Floating IPs that are used first.
     #[serde(rename = "preAllocatedFloatingIPs", default, skip_serializing_if = "Option::is_none")]
     pub pre_allocated_floating_ips: Option<Vec<String>>,
+    /// What happens to addresses that are given back.
     #[serde(default)]
     pub reclaim_policy: String,
 }
 
 pub type OpenStackFloatingIPPoolStatusFloatingIpNetwork = super::OpenStackClusterStatusExternalNetwork;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenStackFloatingIPPoolStatus {
+    /// Addresses that nobody uses.
     #[serde(rename = "availableIPs", default, skip_serializing_if = "Option::is_none")]
     pub available_ips: Option<Vec<String>>,
+    /// Addresses that are in use.
     #[serde(rename = "claimedIPs", default, skip_serializing_if = "Option::is_none")]
     pub claimed_ips: Option<Vec<String>>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// Addresses that could not be used.
     #[serde(rename = "failedIPs", default, skip_serializing_if = "Option::is_none")]
     pub failed_ips: Option<Vec<String>>,
+    /// Network of the floating IPs.
     #[serde(rename = "floatingIPNetwork", default, skip_serializing_if = "Option::is_none")]
     pub floating_ip_network: Option<super::OpenStackClusterStatusExternalNetwork>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// One server of Nova with its ports and volumes.
 ///
 /// infrastructure.cluster.x-k8s.io/v1beta1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct OpenStackMachine {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::OpenStackClusterSpecBastionSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::OpenStackMachineStatus>,
 }
@@ -115,27 +116,38 @@ pub type OpenStackMachineStatusResourcesPort = super::OpenStackClusterStatusBast
 
 pub type OpenStackMachineStatusResources = super::OpenStackClusterStatusBastionResources;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenStackMachineStatus {
+    /// All known addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<super::MachineStatusAddress>>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What went wrong for good.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_message: Option<String>,
+    /// What went wrong for good, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
+    /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<super::Metal3ClusterStatusInitialization>,
+    /// Id of the server.
     #[serde(rename = "instanceID", default, skip_serializing_if = "Option::is_none")]
     pub instance_id: Option<String>,
+    /// State of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_state: Option<String>,
+    /// Whether it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready: Option<bool>,
+    /// What names and filters stand for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved: Option<super::OpenStackClusterStatusBastionResolved>,
+    /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<super::OpenStackClusterStatusBastionResources>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// The OpenStackMachine that each Machine of a set gets.
 ///
 /// infrastructure.cluster.x-k8s.io/v1beta1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct OpenStackMachineTemplate {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::OpenStackMachineTemplateSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::OpenStackMachineTemplateStatus>,
 }
@@ -104,32 +105,41 @@ pub type OpenStackMachineTemplateSpecTemplateSpecServerMetadata = super::Metal3D
 
 pub type OpenStackMachineTemplateSpecTemplateSpec = super::OpenStackClusterSpecBastionSpec;
 
+/// What is made from this.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenStackMachineTemplateSpecTemplate {
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::OpenStackClusterSpecBastionSpec,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenStackMachineTemplateSpec {
+    /// What is made from this.
     #[serde(default)]
     pub template: super::OpenStackMachineTemplateSpecTemplate,
 }
 
+/// What the Node says about itself.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenStackMachineTemplateStatusNodeInfo {
+    /// Operating system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operating_system: Option<String>,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenStackMachineTemplateStatus {
+    /// How much there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub capacity: Option<std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>>,
+    /// What the Node says about itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_info: Option<super::OpenStackMachineTemplateStatusNodeInfo>,
 }

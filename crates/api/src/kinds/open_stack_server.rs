@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// One server of Nova, on its own.
 ///
 /// infrastructure.cluster.x-k8s.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct OpenStackServer {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::OpenStackServerSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::OpenStackServerStatus>,
 }
@@ -94,44 +95,63 @@ pub type OpenStackServerSpecServerMetadata = super::Metal3DataTemplateSpecMetaDa
 
 pub type OpenStackServerSpecUserDataRef = super::K0smotronClusterSpecMountCephfsSecretRef;
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenStackServerSpec {
+    /// Further disks of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_block_devices: Option<Vec<super::OpenStackClusterSpecBastionSpecAdditionalBlockDevice>>,
+    /// Availability zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub availability_zone: Option<String>,
+    /// Whether metadata comes on a drive of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_drive: Option<bool>,
+    /// Name of the flavor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flavor: Option<String>,
+    /// Id of the flavor; wins over its name.
     #[serde(rename = "flavorID", default, skip_serializing_if = "Option::is_none")]
     pub flavor_id: Option<String>,
+    /// Pool from which the server gets a floating IP.
     #[serde(rename = "floatingIPPoolRef", default, skip_serializing_if = "Option::is_none")]
     pub floating_ip_pool_ref: Option<super::OpenStackClusterSpecBastionSpecFloatingIpPoolRef>,
+    /// Credentials and cloud that are used.
     #[serde(default)]
     pub identity_ref: super::OpenStackClusterSpecBastionSpecIdentityRef,
+    /// Image of the host.
     #[serde(default)]
     pub image: super::OpenStackClusterSpecBastionSpecImage,
+    /// Ports of the server; without any, one in the cluster's network.
     #[serde(default)]
     pub ports: Vec<super::OpenStackClusterSpecBastionSpecPort>,
+    /// A volume that the server boots from, instead of its own disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_volume: Option<super::OpenStackClusterSpecBastionSpecRootVolume>,
+    /// Hints for Nova's scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler_hint_additional_properties:
         Option<Vec<super::OpenStackClusterSpecBastionSpecSchedulerHintAdditionalProperty>>,
+    /// Security groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_groups: Option<Vec<super::OpenStackClusterSpecApiServerLoadBalancerNetwork>>,
+    /// Group by which servers are kept together or apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_group: Option<super::OpenStackClusterSpecBastionSpecServerGroup>,
+    /// Metadata of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_metadata: Option<Vec<super::Metal3DataTemplateSpecMetaDataString>>,
+    /// Name of the SSH key in Nova.
     #[serde(default)]
     pub ssh_key_name: String,
+    /// Tags of everything that is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
+    /// Whether ports are trunks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trunk: Option<bool>,
+    /// Secret with the user-data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user_data_ref: Option<super::K0smotronClusterSpecMountCephfsSecretRef>,
 }
@@ -155,21 +175,29 @@ pub type OpenStackServerStatusResourcesPort = super::OpenStackClusterStatusBasti
 
 pub type OpenStackServerStatusResources = super::OpenStackClusterStatusBastionResources;
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenStackServerStatus {
+    /// All known addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addresses: Option<Vec<super::MachineStatusAddress>>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// Id of the server.
     #[serde(rename = "instanceID", default, skip_serializing_if = "Option::is_none")]
     pub instance_id: Option<String>,
+    /// State of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_state: Option<String>,
+    /// Whether it is ready.
     #[serde(default)]
     pub ready: bool,
+    /// What names and filters stand for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved: Option<super::OpenStackClusterStatusBastionResolved>,
+    /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<super::OpenStackClusterStatusBastionResources>,
 }

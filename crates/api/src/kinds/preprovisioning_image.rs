@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// The image that a host boots for inspection and cleaning.
 ///
 /// metal3.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct PreprovisioningImage {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::PreprovisioningImageSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::PreprovisioningImageStatus>,
 }
@@ -28,41 +29,56 @@ impl crate::Kind for PreprovisioningImage {
     }
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreprovisioningImageSpec {
+    /// Formats that the host's boot method can use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accept_formats: Option<Vec<String>>,
+    /// Processor architecture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
+    /// Secret with network configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data_name: Option<String>,
 }
 
+/// Network configuration of the host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreprovisioningImageStatusNetworkData {
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreprovisioningImageStatus {
+    /// Processor architecture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// Further parameters of the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_kernel_params: Option<String>,
+    /// The format.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
+    /// Address of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_url: Option<String>,
+    /// Address of the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_url: Option<String>,
+    /// Network configuration of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data: Option<super::PreprovisioningImageStatusNetworkData>,
 }

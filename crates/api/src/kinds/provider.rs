@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// A record that a provider of the Cluster API is installed.
 ///
 /// clusterctl.cluster.x-k8s.io/v1alpha3, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -11,12 +11,16 @@ use serde::{Deserialize, Serialize};
 pub struct Provider {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// Name of the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_name: Option<String>,
+    /// The type.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
+    /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// The only namespace that it watches; all without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watched_namespace: Option<String>,
 }

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-///
+/// A control plane that runs as pods, whether or not a Cluster stands behind it.
 ///
 /// kamaji.clastix.io/v1alpha1, the hub.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -13,6 +13,7 @@ pub struct TenantControlPlane {
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
     #[serde(default)]
     pub spec: super::TenantControlPlaneSpec,
+    /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::TenantControlPlaneStatus>,
 }
@@ -32,78 +33,105 @@ pub type TenantControlPlaneSpecAddonsCoreDns = super::KamajiControlPlaneSpecAddo
 
 pub type TenantControlPlaneSpecAddonsKonnectivityAgent = super::KamajiControlPlaneSpecAddonsKonnectivityAgent;
 
+/// The server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecAddonsKonnectivityServer {
+    /// Further arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_args: Option<Vec<String>>,
+    /// The image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// The port.
     #[serde(default)]
     pub port: i32,
+    /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
+    /// Security settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub security_context: Option<k8s_openapi::api::core::v1::SecurityContext>,
+    /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
+/// Connections from the API server to nodes, opened by the nodes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecAddonsKonnectivity {
+    /// The part that runs on nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<super::KamajiControlPlaneSpecAddonsKonnectivityAgent>,
+    /// The server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<super::TenantControlPlaneSpecAddonsKonnectivityServer>,
 }
 
 pub type TenantControlPlaneSpecAddonsKubeProxy = super::KamajiControlPlaneSpecAddonsKubeProxy;
 
+/// What is installed in the cluster; an empty object asks for an add-on with its defaults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecAddons {
+    /// CoreDNS.
     #[serde(rename = "coreDNS", default, skip_serializing_if = "Option::is_none")]
     pub core_dns: Option<super::KamajiControlPlaneSpecAddonsKubeProxy>,
+    /// Connections from the API server to nodes, opened by the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub konnectivity: Option<super::TenantControlPlaneSpecAddonsKonnectivity>,
+    /// kube-proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kube_proxy: Option<super::KamajiControlPlaneSpecAddonsKubeProxy>,
 }
 
 pub type TenantControlPlaneSpecControlPlaneDeploymentAdditionalMetadata = super::ClusterClassSpecControlPlaneMetadata;
 
+/// Further mounts, by container.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecControlPlaneDeploymentAdditionalVolumeMounts {
+    /// The API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server: Option<Vec<k8s_openapi::api::core::v1::VolumeMount>>,
+    /// The controller manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_manager: Option<Vec<k8s_openapi::api::core::v1::VolumeMount>>,
+    /// The scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Vec<k8s_openapi::api::core::v1::VolumeMount>>,
 }
 
+/// Security settings, by container.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecControlPlaneDeploymentContainerSecurityContexts {
+    /// The API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server: Option<k8s_openapi::api::core::v1::SecurityContext>,
+    /// The controller manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_manager: Option<k8s_openapi::api::core::v1::SecurityContext>,
+    /// The scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<k8s_openapi::api::core::v1::SecurityContext>,
 }
 
+/// Further arguments.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecControlPlaneDeploymentExtraArgs {
+    /// The API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server: Option<Vec<String>>,
+    /// The controller manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_manager: Option<Vec<String>>,
+    /// The translation from etcd's protocol to a database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kine: Option<Vec<String>>,
+    /// The scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<Vec<String>>,
 }
@@ -154,95 +182,135 @@ pub type TenantControlPlaneSpecControlPlaneDeploymentProbesScheduler = super::Ka
 pub type TenantControlPlaneSpecControlPlaneDeploymentProbesStartup =
     super::KamajiControlPlaneSpecApiServerProbesLiveness;
 
+/// Health checks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecControlPlaneDeploymentProbes {
+    /// The API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server: Option<super::KamajiControlPlaneSpecApiServerProbes>,
+    /// The controller manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_manager: Option<super::KamajiControlPlaneSpecApiServerProbes>,
+    /// Whether the process must be restarted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub liveness: Option<super::KamajiControlPlaneSpecApiServerProbesLiveness>,
+    /// Whether the process can serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readiness: Option<super::KamajiControlPlaneSpecApiServerProbesLiveness>,
+    /// The scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<super::KamajiControlPlaneSpecApiServerProbes>,
+    /// Whether the process has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub startup: Option<super::KamajiControlPlaneSpecApiServerProbesLiveness>,
 }
 
+/// Where the images come from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecControlPlaneDeploymentRegistrySettings {
+    /// Image of the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server_image: Option<String>,
+    /// Image of the controller manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_manager_image: Option<String>,
+    /// Registry from which images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<String>,
+    /// Image of the scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler_image: Option<String>,
+    /// Suffix of the images' tags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag_suffix: Option<String>,
 }
 
+/// Resources.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecControlPlaneDeploymentResources {
+    /// The API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
+    /// The controller manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_manager: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
+    /// The translation from etcd's protocol to a database.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kine: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
+    /// The scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
 }
 
+/// The pods of the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecControlPlaneDeployment {
+    /// Containers that run beside the control plane's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_containers: Option<Vec<k8s_openapi::api::core::v1::Container>>,
+    /// Containers that run to their end before the control plane's own start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_init_containers: Option<Vec<k8s_openapi::api::core::v1::Container>>,
+    /// Labels and annotations that are added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// Further mounts, by container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_volume_mounts: Option<super::TenantControlPlaneSpecControlPlaneDeploymentAdditionalVolumeMounts>,
+    /// Further volumes of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_volumes: Option<Vec<k8s_openapi::api::core::v1::Volume>>,
+    /// Which nodes and neighbours pods prefer or need.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<k8s_openapi::api::core::v1::Affinity>,
+    /// Whether pods get a token of their service account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub automount_service_account_token: Option<bool>,
+    /// Security settings, by container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container_security_contexts:
         Option<super::TenantControlPlaneSpecControlPlaneDeploymentContainerSecurityContexts>,
+    /// Further arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extra_args: Option<super::TenantControlPlaneSpecControlPlaneDeploymentExtraArgs>,
+    /// Labels that nodes must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<std::collections::BTreeMap<String, String>>,
+    /// Labels and annotations that are added to pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_additional_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// Security settings of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_security_context: Option<k8s_openapi::api::core::v1::PodSecurityContext>,
+    /// Health checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probes: Option<super::TenantControlPlaneSpecControlPlaneDeploymentProbes>,
+    /// Where the images come from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry_settings: Option<super::TenantControlPlaneSpecControlPlaneDeploymentRegistrySettings>,
+    /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<super::TenantControlPlaneSpecControlPlaneDeploymentResources>,
+    /// Runtime that pods run in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runtime_class_name: Option<String>,
+    /// Name of the service account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account_name: Option<String>,
+    /// How it is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<k8s_openapi::api::apps::v1::DeploymentStrategy>,
+    /// Taints that are tolerated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerations: Option<Vec<k8s_openapi::api::core::v1::Toleration>>,
+    /// How pods are spread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology_spread_constraints: Option<Vec<k8s_openapi::api::core::v1::TopologySpreadConstraint>>,
 }
@@ -252,40 +320,54 @@ pub type TenantControlPlaneSpecControlPlaneGatewayAdditionalMetadata = super::Cl
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecControlPlaneGatewayParentRef {
+    /// The group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// Kind of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// The namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
+    /// The port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
+    /// Listener of the Gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub section_name: Option<String>,
 }
 
+/// The gateway.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecControlPlaneGateway {
+    /// Labels and annotations that are added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// Host name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
+    /// Gateways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent_refs: Option<Vec<super::TenantControlPlaneSpecControlPlaneGatewayParentRef>>,
 }
 
 pub type TenantControlPlaneSpecControlPlaneIngressAdditionalMetadata = super::ClusterClassSpecControlPlaneMetadata;
 
+/// The Ingress.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecControlPlaneIngress {
+    /// Labels and annotations that are added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// Host name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
+    /// Class of the Ingress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress_class_name: Option<String>,
 }
@@ -295,28 +377,38 @@ pub type TenantControlPlaneSpecControlPlaneServiceAdditionalMetadata = super::Cl
 pub type TenantControlPlaneSpecControlPlaneServiceAdditionalPort =
     super::KamajiControlPlaneSpecNetworkAdditionalServicePort;
 
+/// The Service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecControlPlaneService {
+    /// Labels and annotations that are added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    /// Further ports that are opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_ports: Option<Vec<super::KamajiControlPlaneSpecNetworkAdditionalServicePort>>,
+    /// Whether a load balancer's Service also gets node ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allocate_load_balancer_node_ports: Option<bool>,
+    /// Type of the Service.
     #[serde(default)]
     pub service_type: String,
 }
 
+/// The control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecControlPlane {
+    /// The pods of the control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<super::TenantControlPlaneSpecControlPlaneDeployment>,
+    /// The gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<super::TenantControlPlaneSpecControlPlaneGateway>,
+    /// The Ingress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<super::TenantControlPlaneSpecControlPlaneIngress>,
+    /// The Service.
     #[serde(default)]
     pub service: super::TenantControlPlaneSpecControlPlaneService,
 }
@@ -328,131 +420,182 @@ pub type TenantControlPlaneSpecKubernetesKubeletConfigurationJsonPatch =
 
 pub type TenantControlPlaneSpecKubernetesKubelet = super::KamajiControlPlaneSpecKubelet;
 
+/// Kubernetes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecKubernetes {
+    /// Admission plug-ins that are enabled in the API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admission_controllers: Option<Vec<String>>,
+    /// The kubelet.
     #[serde(default)]
     pub kubelet: super::KamajiControlPlaneSpecKubelet,
+    /// The version.
     #[serde(default)]
     pub version: String,
 }
 
+/// Addresses and names of the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecNetworkProfile {
+    /// The address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
+    /// The address that the API server tells others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub advertise_address: Option<String>,
+    /// Whether the address is also written as an external IP of the Service.
     #[serde(rename = "allowAddressAsExternalIP", default, skip_serializing_if = "Option::is_none")]
     pub allow_address_as_external_ip: Option<bool>,
+    /// Further names and addresses in the API server's certificate.
     #[serde(rename = "certSANs", default, skip_serializing_if = "Option::is_none")]
     pub cert_sans: Option<Vec<String>>,
+    /// DNS domain of Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_domain: Option<String>,
+    /// Addresses of the DNS Service.
     #[serde(rename = "dnsServiceIPs", default, skip_serializing_if = "Option::is_none")]
     pub dns_service_ips: Option<Vec<String>>,
+    /// Implementation of the load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_class: Option<String>,
+    /// Networks that may connect to the load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_source_ranges: Option<Vec<String>>,
+    /// Network of pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_cidr: Option<String>,
+    /// Networks of pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_cidrs: Option<Vec<String>>,
+    /// The port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port: Option<i32>,
+    /// Network of Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_cidr: Option<String>,
+    /// Networks of Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_cidrs: Option<Vec<String>>,
 }
 
+/// Writes that are refused in the cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecWritePermissions {
+    /// Refuse to create objects in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_creation: Option<bool>,
+    /// Refuse to delete objects in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_deletion: Option<bool>,
+    /// Refuse to change objects in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_update: Option<bool>,
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpec {
+    /// What is installed in the cluster; an empty object asks for an add-on with its defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addons: Option<super::TenantControlPlaneSpecAddons>,
+    /// The control plane.
     #[serde(default)]
     pub control_plane: super::TenantControlPlaneSpecControlPlane,
+    /// The DataStore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_store: Option<String>,
+    /// Resources that are kept in another store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_store_overrides: Option<Vec<super::KamajiControlPlaneSpecDataStoreOverride>>,
+    /// Prefix or database within the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_store_schema: Option<String>,
+    /// User within the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_store_username: Option<String>,
+    /// Kubernetes.
     #[serde(default)]
     pub kubernetes: super::TenantControlPlaneSpecKubernetes,
+    /// Addresses and names of the control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_profile: Option<super::TenantControlPlaneSpecNetworkProfile>,
+    /// Writes that are refused in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_permissions: Option<super::TenantControlPlaneSpecWritePermissions>,
 }
 
+/// CoreDNS.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusAddonsCoreDns {
+    /// Whether it is switched on.
     #[serde(default)]
     pub enabled: bool,
+    /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_update: Option<String>,
 }
 
+/// The part that runs on nodes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusAddonsKonnectivityAgent {
+    /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_update: Option<String>,
+    /// The mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
 
+/// The certificate.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusAddonsKonnectivityCertificate {
+    /// Checksum, or where it is published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
+    /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_update: Option<String>,
+    /// Name of the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_name: Option<String>,
 }
 
+/// Role binding of the agent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusAddonsKonnectivityClusterrolebinding {
+    /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_update: Option<String>,
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
 
+/// A ConfigMap.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusAddonsKonnectivityConfigMap {
+    /// Checksum, or where it is published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -460,12 +603,16 @@ pub struct TenantControlPlaneStatusAddonsKonnectivityConfigMap {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusAddonsKonnectivityGatewayAccessPoint {
+    /// The port.
     #[serde(default)]
     pub port: i32,
+    /// The type.
     #[serde(rename = "type", default)]
     pub r#type: String,
+    /// Addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub urls: Option<Vec<String>>,
+    /// The value.
     #[serde(default)]
     pub value: String,
 }
@@ -476,23 +623,30 @@ pub type TenantControlPlaneStatusAddonsKonnectivityGatewayParentParentRef =
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusAddonsKonnectivityGatewayParent {
+    /// What holds and what does not, and why.
     #[serde(default)]
     pub conditions: Vec<crate::conditions::Condition>,
+    /// Name of the controller.
     #[serde(default)]
     pub controller_name: String,
+    /// The Gateway.
     #[serde(default)]
     pub parent_ref: super::TenantControlPlaneSpecControlPlaneGatewayParentRef,
 }
 
 pub type TenantControlPlaneStatusAddonsKonnectivityGatewayRouteRef = super::K0smotronClusterSpecMountCephfsSecretRef;
 
+/// The gateway.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusAddonsKonnectivityGateway {
+    /// Addresses under which it can be reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access_points: Option<Vec<super::TenantControlPlaneStatusAddonsKonnectivityGatewayAccessPoint>>,
+    /// Gateways.
     #[serde(default)]
     pub parents: Vec<super::TenantControlPlaneStatusAddonsKonnectivityGatewayParent>,
+    /// The route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub route_ref: Option<super::K0smotronClusterSpecMountCephfsSecretRef>,
 }
@@ -506,10 +660,13 @@ pub type TenantControlPlaneStatusAddonsKonnectivitySa =
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngressPort {
+    /// What went wrong.
     #[serde(default)]
     pub error: String,
+    /// The port.
     #[serde(default)]
     pub port: i32,
+    /// The protocol.
     #[serde(default)]
     pub protocol: String,
 }
@@ -517,70 +674,96 @@ pub struct TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngressP
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngress {
+    /// Host name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
+    /// The address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip: Option<String>,
+    /// How the load balancer's address works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip_mode: Option<String>,
+    /// Ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ports: Option<Vec<super::TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngressPort>>,
 }
 
+/// The load balancer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancer {
+    /// The Ingress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<Vec<super::TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngress>>,
 }
 
+/// The Service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusAddonsKonnectivityService {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// The load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<super::TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancer>,
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// The namespace.
     #[serde(default)]
     pub namespace: String,
+    /// The port.
     #[serde(default)]
     pub port: i32,
 }
 
+/// Connections from the API server to nodes, opened by the nodes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusAddonsKonnectivity {
+    /// The part that runs on nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<super::TenantControlPlaneStatusAddonsKonnectivityAgent>,
+    /// The certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    /// Role binding of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clusterrolebinding: Option<super::TenantControlPlaneStatusAddonsKonnectivityClusterrolebinding>,
+    /// A ConfigMap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_map: Option<super::TenantControlPlaneStatusAddonsKonnectivityConfigMap>,
+    /// Whether it is switched on.
     #[serde(default)]
     pub enabled: bool,
+    /// The gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<super::TenantControlPlaneStatusAddonsKonnectivityGateway>,
+    /// Kubeconfigs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    /// Keys of service accounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sa: Option<super::TenantControlPlaneStatusAddonsKonnectivityClusterrolebinding>,
+    /// The Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<super::TenantControlPlaneStatusAddonsKonnectivityService>,
 }
 
 pub type TenantControlPlaneStatusAddonsKubeProxy = super::TenantControlPlaneStatusAddonsCoreDns;
 
+/// What is installed in the cluster; an empty object asks for an add-on with its defaults.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusAddons {
+    /// CoreDNS.
     #[serde(rename = "coreDNS", default, skip_serializing_if = "Option::is_none")]
     pub core_dns: Option<super::TenantControlPlaneStatusAddonsCoreDns>,
+    /// Connections from the API server to nodes, opened by the nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub konnectivity: Option<super::TenantControlPlaneStatusAddonsKonnectivity>,
+    /// kube-proxy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kube_proxy: Option<super::TenantControlPlaneStatusAddonsCoreDns>,
 }
@@ -597,11 +780,14 @@ pub type TenantControlPlaneStatusCertificatesEtcdApiServer =
 
 pub type TenantControlPlaneStatusCertificatesEtcdCa = super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
 
+/// The etcd.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusCertificatesEtcd {
+    /// The API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    /// Certificate authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
 }
@@ -614,48 +800,65 @@ pub type TenantControlPlaneStatusCertificatesFrontProxyClient =
 
 pub type TenantControlPlaneStatusCertificatesSa = super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
 
+/// Certificates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusCertificates {
+    /// The API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    /// Certificate with which the API server calls kubelets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api_server_kubelet_client: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    /// Certificate authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    /// The etcd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd: Option<super::TenantControlPlaneStatusCertificatesEtcd>,
+    /// Certificate authority of the front proxy.
     #[serde(rename = "frontProxyCA", default, skip_serializing_if = "Option::is_none")]
     pub front_proxy_ca: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    /// Certificate of the front proxy's client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub front_proxy_client: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    /// Keys of service accounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sa: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
 }
 
+/// The bootstrap token.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusKubeadmPhaseBootstrapToken {
+    /// Checksum, or where it is published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
+    /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_update: Option<String>,
 }
 
+/// Phases of kubeadm.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusKubeadmPhase {
+    /// The bootstrap token.
     #[serde(default)]
     pub bootstrap_token: super::TenantControlPlaneStatusKubeadmPhaseBootstrapToken,
 }
 
+/// Configuration of kubeadm.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusKubeadmconfig {
+    /// Checksum, or where it is published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
+    /// Name of the ConfigMap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configmap_name: Option<String>,
+    /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_update: Option<String>,
 }
@@ -667,44 +870,62 @@ pub type TenantControlPlaneStatusKubeconfigControllerManager =
 
 pub type TenantControlPlaneStatusKubeconfigScheduler = super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
 
+/// Kubeconfigs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusKubeconfig {
+    /// The administrator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    /// The controller manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller_manager: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    /// The scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
 }
 
+/// The pods of the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusKubernetesResourcesDeployment {
+    /// Replicas that have been ready for long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub available_replicas: Option<i32>,
+    /// How often a name was taken already.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collision_count: Option<i32>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_update: Option<String>,
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// The namespace.
     #[serde(default)]
     pub namespace: String,
+    /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Replicas that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+    /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
+    /// Labels of the objects that belong to it.
     #[serde(default)]
     pub selector: String,
+    /// Replicas that are going.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminating_replicas: Option<i32>,
+    /// Replicas that are missing or not available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unavailable_replicas: Option<i32>,
+    /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_replicas: Option<i32>,
 }
@@ -728,28 +949,37 @@ pub type TenantControlPlaneStatusKubernetesResourcesIngressLoadBalancerIngressPo
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusKubernetesResourcesIngressLoadBalancerIngress {
+    /// Host name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
+    /// The address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ip: Option<String>,
+    /// Ports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ports: Option<Vec<super::TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngressPort>>,
 }
 
+/// The load balancer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusKubernetesResourcesIngressLoadBalancer {
+    /// The Ingress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<Vec<super::TenantControlPlaneStatusKubernetesResourcesIngressLoadBalancerIngress>>,
 }
 
+/// The Ingress.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusKubernetesResourcesIngress {
+    /// The load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer: Option<super::TenantControlPlaneStatusKubernetesResourcesIngressLoadBalancer>,
+    /// The name.
     #[serde(default)]
     pub name: String,
+    /// The namespace.
     #[serde(default)]
     pub namespace: String,
 }
@@ -765,88 +995,121 @@ pub type TenantControlPlaneStatusKubernetesResourcesServiceLoadBalancer =
 
 pub type TenantControlPlaneStatusKubernetesResourcesService = super::TenantControlPlaneStatusAddonsKonnectivityService;
 
+/// The version.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusKubernetesResourcesVersion {
+    /// The status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
+    /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 }
 
+/// Objects that make up the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusKubernetesResources {
+    /// The pods of the control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deployment: Option<super::TenantControlPlaneStatusKubernetesResourcesDeployment>,
+    /// The gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<super::TenantControlPlaneStatusAddonsKonnectivityGateway>,
+    /// The Ingress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ingress: Option<super::TenantControlPlaneStatusKubernetesResourcesIngress>,
+    /// The Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<super::TenantControlPlaneStatusAddonsKonnectivityService>,
+    /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<super::TenantControlPlaneStatusKubernetesResourcesVersion>,
 }
 
 pub type TenantControlPlaneStatusStorageCertificate = super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
 
+/// The configuration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusStorageConfig {
+    /// Checksum, or where it is published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
+    /// Name of the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_name: Option<String>,
 }
 
+/// User and database of the store.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusStorageSetup {
+    /// Checksum, or where it is published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
+    /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_update: Option<String>,
+    /// The schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<String>,
+    /// The user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
 }
 
+/// Where data is kept.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusStorage {
+    /// The certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    /// The configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<super::TenantControlPlaneStatusStorageConfig>,
+    /// Name of the DataStore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_store_name: Option<String>,
+    /// The driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
+    /// User and database of the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<super::TenantControlPlaneStatusStorageSetup>,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatus {
+    /// What is installed in the cluster; an empty object asks for an add-on with its defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub addons: Option<super::TenantControlPlaneStatusAddons>,
+    /// Certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates: Option<super::TenantControlPlaneStatusCertificates>,
+    /// Host and port of the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<String>,
+    /// Phases of kubeadm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeadm_phase: Option<super::TenantControlPlaneStatusKubeadmPhase>,
+    /// Configuration of kubeadm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeadmconfig: Option<super::TenantControlPlaneStatusKubeadmconfig>,
+    /// Kubeconfigs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<super::TenantControlPlaneStatusKubeconfig>,
+    /// Objects that make up the control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubernetes_resources: Option<super::TenantControlPlaneStatusKubernetesResources>,
+    /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+    /// Where data is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<super::TenantControlPlaneStatusStorage>,
 }
