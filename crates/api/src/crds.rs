@@ -16,25 +16,47 @@ pub struct WebhookAddress {
     pub ca_bundle: String,
 }
 
+/// Who converts between the versions of a kind.
+#[derive(Debug, Clone)]
+pub enum Converter {
+    /// Nobody: an API server then drops what the other version does not know. For tools that only read the schemas.
+    Nobody,
+    At(WebhookAddress),
+    /// A Service of the management cluster; `ca_bundle` may be filled in later by whoever installs.
+    Service {
+        namespace: String,
+        name: String,
+        ca_bundle: Option<String>,
+    },
+}
+
+impl Converter {
+    fn stanza(&self, facts: &KindFacts) -> Value {
+        let mut client = match self {
+            _ if facts.versions.len() < 2 => return json!({ "strategy": "None" }),
+            Self::Nobody => return json!({ "strategy": "None" }),
+            Self::At(address) => json!({ "url": format!("{}/convert", address.url), "caBundle": address.ca_bundle }),
+            Self::Service { namespace, name, .. } => {
+                json!({ "service": { "namespace": namespace, "name": name, "path": "/convert", "port": 443 } })
+            }
+        };
+        if let Self::Service { ca_bundle: Some(bundle), .. } = self {
+            client["caBundle"] = bundle.clone().into();
+        }
+        json!({ "strategy": "Webhook", "webhook": { "conversionReviewVersions": ["v1"], "clientConfig": client } })
+    }
+}
+
 /// All definitions; without a webhook address the conversion stanza says `None`.
 pub fn definitions(webhook: Option<&WebhookAddress>) -> Vec<Value> {
-    kinds().iter().map(|facts| definition(facts, webhook)).collect()
+    let converter = webhook.map_or(Converter::Nobody, |address| Converter::At(address.clone()));
+    kinds().iter().map(|facts| definition(facts, &converter)).collect()
 }
 
 /// The definition of one kind.
-pub fn definition(facts: &KindFacts, webhook: Option<&WebhookAddress>) -> Value {
+pub fn definition(facts: &KindFacts, converter: &Converter) -> Value {
     let hub = facts.hub();
     let singular = facts.kind.to_lowercase();
-    let conversion = match webhook {
-        Some(address) if facts.versions.len() > 1 => json!({
-            "strategy": "Webhook",
-            "webhook": {
-                "conversionReviewVersions": ["v1"],
-                "clientConfig": { "url": format!("{}/convert", address.url), "caBundle": address.ca_bundle },
-            },
-        }),
-        _ => json!({ "strategy": "None" }),
-    };
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -50,7 +72,7 @@ pub fn definition(facts: &KindFacts, webhook: Option<&WebhookAddress>) -> Value 
                 "shortNames": hub.facts()["shortNames"],
             },
             "scope": hub.facts()["scope"],
-            "conversion": conversion,
+            "conversion": converter.stanza(facts),
             "versions": facts.versions.iter().map(|version| served(facts, version)).collect::<Vec<_>>(),
         },
     })
@@ -90,9 +112,45 @@ mod tests {
 
     #[test]
     fn contract_labels_name_the_version_that_fulfils_it() {
-        let definition = definition(kind("controlplane.cluster.x-k8s.io", "KamajiControlPlane").unwrap(), None);
-        assert_eq!(definition["metadata"]["labels"]["cluster.x-k8s.io/v1beta1"], "v1alpha1");
-        assert_eq!(definition["metadata"]["labels"]["cluster.x-k8s.io/v1beta2"], "v1alpha2");
+        let table = [
+            ("controlplane.cluster.x-k8s.io", "KamajiControlPlane", "control-plane-kamaji", "v1alpha1", "v1alpha2"),
+            (
+                "controlplane.cluster.x-k8s.io",
+                "K0smotronControlPlaneTemplate",
+                "control-plane-k0smotron",
+                "v1beta1",
+                "v1beta2",
+            ),
+            ("controlplane.cluster.x-k8s.io", "KubeadmControlPlane", "control-plane-kubeadm", "v1beta1", "v1beta2"),
+            ("bootstrap.cluster.x-k8s.io", "K0sWorkerConfig", "bootstrap-k0smotron", "v1beta1", "v1beta2"),
+            ("infrastructure.cluster.x-k8s.io", "Metal3Cluster", "infrastructure-metal3", "v1beta1", "v1beta2"),
+            ("infrastructure.cluster.x-k8s.io", "OpenStackCluster", "infrastructure-openstack", "v1beta1", ""),
+            (
+                "controlplane.cluster.x-k8s.io",
+                "HostedControlPlane",
+                "control-plane-hosted-control-plane",
+                "",
+                "v1alpha1",
+            ),
+        ];
+        for (group, name, provider, old, new) in table {
+            let definition = definition(kind(group, name).unwrap(), &Converter::Nobody);
+            let labels = &definition["metadata"]["labels"];
+            assert_eq!(labels["cluster.x-k8s.io/provider"], provider, "{name}");
+            assert_eq!(labels["cluster.x-k8s.io/v1beta1"].as_str().unwrap_or_default(), old, "{name}");
+            assert_eq!(labels["cluster.x-k8s.io/v1beta2"].as_str().unwrap_or_default(), new, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_service_is_named_with_its_path() {
+        let service = Converter::Service { namespace: "hangar-system".into(), name: "hangar".into(), ca_bundle: None };
+        let definition = definition(kind("cluster.x-k8s.io", "Cluster").unwrap(), &service);
+        let client = &definition["spec"]["conversion"]["webhook"]["clientConfig"];
+        assert_eq!(
+            client,
+            &json!({"service": {"namespace": "hangar-system", "name": "hangar", "path": "/convert", "port": 443}})
+        );
     }
 
     #[test]

@@ -38,6 +38,11 @@ pub fn convert(object: &Object, version: &str) -> Result<Object, ConversionError
     if from.name == to.name {
         return Ok(object.clone());
     }
+    // Through the hub, where what an older version could not say has been put back.
+    let hub = facts.hub().name;
+    if from.name != hub && to.name != hub {
+        return convert(&convert(object, hub)?, version);
+    }
     let mut converted = one_way(facts, from, to, body(object));
     remainder::restore(&mut converted, annotation(object, to.name));
     let back = one_way(facts, to, from, converted.clone());
