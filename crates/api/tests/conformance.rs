@@ -175,7 +175,7 @@ fn every_field_of_a_hub_says_what_it_is() {
 fn undescribed(schema: &Value, path: &str, silent: &mut Vec<String>) {
     for (name, schema) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
-        if !schema["description"].as_str().is_some_and(|text| !text.is_empty()) {
+        if schema["description"].as_str().is_none_or(str::is_empty) {
             silent.push(path.clone());
         }
         undescribed(schema, &path, silent);

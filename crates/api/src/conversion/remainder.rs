@@ -33,7 +33,11 @@ pub fn between(converted: &Value, wanted: &Value) -> Option<String> {
 /// Puts back what an earlier conversion had set aside.
 pub fn restore(body: &mut Value, annotation: Option<&str>) {
     let places: Vec<Place> = annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-    for place in places {
+    // Who an object is was never set aside, whatever an annotation says that somebody wrote.
+    let own = |place: &Place| {
+        place.path.first().is_some_and(|key| !["apiVersion", "kind", "metadata"].contains(&key.as_str()))
+    };
+    for place in places.into_iter().filter(own) {
         if lookup(body, &place.path) == place.was.as_ref() {
             put(body, &place.path, place.is);
         }

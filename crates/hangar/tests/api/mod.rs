@@ -70,6 +70,17 @@ impl Api {
             .and_then(|process| process.pid)
     }
 
+    /// A client that talks to the webhook itself.
+    pub fn webhook_client(&self) -> Client {
+        use base64::Engine as _;
+        use rustls_pki_types::pem::PemObject as _;
+        let pem = base64::engine::general_purpose::STANDARD.decode(&self.webhook.ca_bundle).unwrap();
+        let authority = rustls_pki_types::CertificateDer::from_pem_slice(&pem).unwrap();
+        let mut config = kube::Config::new(self.webhook.url.parse().unwrap());
+        config.root_cert = Some(vec![authority.to_vec()]);
+        Client::try_from(config).unwrap()
+    }
+
     /// What `hangar crds` prints for this webhook.
     pub fn definitions(&self) -> String {
         let ca = self.directory.path().join("ca.pem");

@@ -49,15 +49,17 @@ impl Rule {
     }
 }
 
-/// The rules of a kind's steps, the oldest first: the first one leads from the oldest version to the next.
+/// All steps of a kind, the oldest first: the first one leads from the oldest version to the next.
+type Steps = Vec<Vec<Rule>>;
+
+/// The steps of a kind; made once, immutable data like the registry itself.
 pub fn of(facts: &KindFacts) -> &'static [Vec<Rule>] {
-    static ALL: OnceLock<BTreeMap<(&str, &str), Vec<Vec<Rule>>>> = OnceLock::new();
-    let all =
-        ALL.get_or_init(|| registry::kinds().iter().map(|facts| ((facts.group, facts.kind), steps(facts))).collect());
-    all.get(&(facts.group, facts.kind)).map_or(&[], Vec::as_slice)
+    static ALL: OnceLock<BTreeMap<(&str, &str), Steps>> = OnceLock::new();
+    let every = || registry::kinds().iter().map(|facts| ((facts.group, facts.kind), steps(facts))).collect();
+    ALL.get_or_init(every).get(&(facts.group, facts.kind)).map_or(&[], Vec::as_slice)
 }
 
-fn steps(facts: &KindFacts) -> Vec<Vec<Rule>> {
+fn steps(facts: &KindFacts) -> Steps {
     let older = facts.versions.iter().take(facts.versions.len() - 1);
     older.map(|version| step(facts.group, facts.kind, version.name)).collect()
 }
