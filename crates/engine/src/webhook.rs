@@ -27,7 +27,7 @@ pub struct WebhookIdentity {
 }
 
 impl WebhookIdentity {
-    /// Made anew at each start: nobody but our own API server has to know it, and it is told at each start.
+    /// Of our own making: nobody but our own API server has to know it, and it is told with the definitions.
     pub fn create(keys: &dyn Keys, host: &str, now: Timestamp) -> Result<Self, PkiError> {
         let authority = Authority::create(keys, "hangar-webhook", now)?;
         let server = authority.issue(keys, &Leaf::server("hangar-webhook", [host.to_owned()]), now)?;

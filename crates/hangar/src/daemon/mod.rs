@@ -5,6 +5,7 @@
 
 mod cloud;
 mod definitions;
+mod identity;
 mod progress;
 
 use std::path::PathBuf;
@@ -26,7 +27,6 @@ use hangar_engine::{system_clock, webhook};
 use hangar_node::process::{KubeletTls, NodeOptions};
 use hangar_pki::SystemKeys;
 use kube::Client;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -62,8 +62,14 @@ async fn serve(home: &Home, store: &Store, reporter: &Reporter) -> Result<()> {
     let mut tasks = JoinSet::new();
 
     reporter.stage("installing the definitions");
-    let address = webhook_server(&mut tasks, &shutdown).await?;
-    definitions::install(&client, &address).await?;
+    let address = webhook_server(home, &mut tasks, &shutdown).await?;
+    let missing = definitions::missing(&client, &address).await?;
+    definitions::install(&client, &missing.controlled).await?;
+    definitions::register(&client, &address).await?;
+    let others = tokio::spawn({
+        let client = client.clone();
+        async move { definitions::install(&client, &missing.others).await }
+    });
 
     reporter.stage("starting the cloud, the node and the controllers");
     let simulated = cloud::start(home, &client, &mut tasks, &shutdown).await?;
@@ -79,6 +85,8 @@ async fn serve(home: &Home, store: &Store, reporter: &Reporter) -> Result<()> {
         ready = hangar_embedded::datastore::ready(&client) => ready?,
         () = shutdown.cancelled() => {}
     }
+    reporter.stage("installing the definitions of the other kinds");
+    others.await.context("installing the definitions was interrupted")??;
     reporter.ready(&simulated.url);
 
     loop {
@@ -112,11 +120,11 @@ fn stop_on_signal(shutdown: CancellationToken) -> Result<()> {
 }
 
 async fn webhook_server(
+    home: &Home,
     tasks: &mut JoinSet<()>,
     shutdown: &CancellationToken,
 ) -> Result<hangar_api::crds::WebhookAddress> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.context("no port for the webhook")?;
-    let identity = webhook::WebhookIdentity::create(&SystemKeys, "127.0.0.1", jiff::Timestamp::now())?;
+    let (listener, identity) = identity::open(home, jiff::Timestamp::now()).await?;
     let address = hangar_api::crds::WebhookAddress {
         url: format!("https://{}", listener.local_addr()?),
         ca_bundle: identity.ca_bundle(),
