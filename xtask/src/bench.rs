@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: the size of the release binary, and whatever the benchmarks of the product measure.
 //!
-//! Flows: release build -> size of the file -> `crates/hangar/tests/bench.rs`, if it is there; each line that it prints as a JSON
-//! object is one measurement. Holds: nothing is measured that was not built from this tree.
+//! Flows: release build -> size of the file -> the benchmarks that are there; each line that they print as a JSON object is one
+//! measurement. Holds: nothing is measured that was not built from this tree.
 
 use std::path::Path;
 
@@ -10,7 +10,16 @@ use serde_json::{Value, json};
 
 use crate::run;
 
-const BENCHMARKS: &str = "crates/hangar/tests/bench.rs";
+/// Where each lies, and how it is run. The measured program is the release build; what measures it need not be, and would have to be
+/// compiled once more. Conversion is measured within its own process, so that is compiled for release.
+const BENCHMARKS: &[(&str, &[&str])] = &[
+    ("crates/hangar/tests/bench.rs", &["test", "--package", "hangar", "--test", "bench"]),
+    ("crates/hangar/tests/api_bench.rs", &["test", "--package", "hangar", "--test", "api_bench"]),
+    (
+        "crates/api/tests/conversion_bench.rs",
+        &["test", "--release", "--package", "hangar-api", "--test", "conversion_bench"],
+    ),
+];
 
 /// Builds, measures and prints.
 pub fn run(root: &Path, as_json: bool) -> Result<()> {
@@ -23,7 +32,7 @@ pub fn run(root: &Path, as_json: bool) -> Result<()> {
     }
     println!("release binary: {:.1} MiB", size as f64 / f64::from(1 << 20));
     if measurements.is_none() {
-        println!("{BENCHMARKS} does not exist: nothing else was measured");
+        println!("there are no benchmarks: nothing else was measured");
     }
     Ok(())
 }
@@ -37,17 +46,18 @@ fn binary(root: &Path) -> Result<std::path::PathBuf> {
 
 /// What the benchmarks printed as JSON, or nothing if there are none.
 fn measure(root: &Path, as_json: bool) -> Result<Option<Vec<Value>>> {
-    if !root.join(BENCHMARKS).is_file() {
-        return Ok(None);
+    let mut measured = vec![];
+    for (file, arguments) in BENCHMARKS {
+        if !root.join(file).is_file() {
+            continue;
+        }
+        let mut command = run::cargo(root, &[*arguments, &["--", "--ignored", "--nocapture"]].concat());
+        command.env("HANGAR_BINARY", binary(root)?);
+        let text = run::output(command)?;
+        if !as_json {
+            print!("{text}");
+        }
+        measured.extend(text.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object));
     }
-    // The measured program is the release build; what measures it need not be, and would have to be compiled once more.
-    let mut command =
-        run::cargo(root, &["test", "--package", "hangar", "--test", "bench", "--", "--ignored", "--nocapture"]);
-    command.env("HANGAR_BINARY", binary(root)?);
-    let text = run::output(command)?;
-    if !as_json {
-        print!("{text}");
-    }
-    let objects = text.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object);
-    Ok(Some(objects.collect()))
+    Ok((!measured.is_empty()).then_some(measured))
 }

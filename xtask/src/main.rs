@@ -8,6 +8,7 @@ mod generate;
 mod layers;
 mod lint;
 mod run;
+mod soak;
 mod sources;
 mod test;
 
@@ -44,6 +45,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Convert random objects between all versions, there and back
+    Soak(soak::Options),
     /// Check the links of all documents, and build the book if mdbook is installed
     Docs,
 }
@@ -67,6 +70,7 @@ fn obey(command: Command) -> Result<()> {
         Command::Test(options) => test::run(&root, &options),
         Command::Fetch => test::fetch(&root),
         Command::Bench { json } => bench::run(&root, json),
+        Command::Soak(options) => soak::run(&root, &options),
         Command::Docs => docs::run(&root),
     }
 }

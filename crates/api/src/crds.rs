@@ -1,6 +1,7 @@
 //! The CustomResourceDefinitions, assembled from the schemas.
 //!
-//! Holds: every version is served for ever, the hub is stored; where we are laxer than upstream's schema, [`RELAXED`] says so and why.
+//! Holds: every version is served for ever, the hub is stored. Where a schema deliberately differs from upstream's,
+//! `tests/upstream/differences.json` says so and why, and a test keeps that list true.
 
 use serde_json::{Value, json};
 
@@ -15,33 +16,47 @@ pub struct WebhookAddress {
     pub ca_bundle: String,
 }
 
-/// Required fields of upstream's schema that we do not insist on: kind, version, pointer to the schema, field.
-const RELAXED: &[(&str, &str, &str)] = &[
-    // Manifests without a selector are common (upstream's webhook fills it in before validation); so does ours, but a server
-    // whose webhook is down must not answer with a misleading schema error.
-    ("MachineDeployment", "/properties/spec", "selector"),
-    ("MachineSet", "/properties/spec", "selector"),
-];
+/// Who converts between the versions of a kind.
+#[derive(Debug, Clone)]
+pub enum Converter {
+    /// Nobody: an API server then drops what the other version does not know. For tools that only read the schemas.
+    Nobody,
+    At(WebhookAddress),
+    /// A Service of the management cluster; `ca_bundle` may be filled in later by whoever installs.
+    Service {
+        namespace: String,
+        name: String,
+        ca_bundle: Option<String>,
+    },
+}
+
+impl Converter {
+    fn stanza(&self, facts: &KindFacts) -> Value {
+        let mut client = match self {
+            _ if facts.versions.len() < 2 => return json!({ "strategy": "None" }),
+            Self::Nobody => return json!({ "strategy": "None" }),
+            Self::At(address) => json!({ "url": format!("{}/convert", address.url), "caBundle": address.ca_bundle }),
+            Self::Service { namespace, name, .. } => {
+                json!({ "service": { "namespace": namespace, "name": name, "path": "/convert", "port": 443 } })
+            }
+        };
+        if let Self::Service { ca_bundle: Some(bundle), .. } = self {
+            client["caBundle"] = bundle.clone().into();
+        }
+        json!({ "strategy": "Webhook", "webhook": { "conversionReviewVersions": ["v1"], "clientConfig": client } })
+    }
+}
 
 /// All definitions; without a webhook address the conversion stanza says `None`.
 pub fn definitions(webhook: Option<&WebhookAddress>) -> Vec<Value> {
-    kinds().iter().map(|facts| definition(facts, webhook)).collect()
+    let converter = webhook.map_or(Converter::Nobody, |address| Converter::At(address.clone()));
+    kinds().iter().map(|facts| definition(facts, &converter)).collect()
 }
 
 /// The definition of one kind.
-pub fn definition(facts: &KindFacts, webhook: Option<&WebhookAddress>) -> Value {
+pub fn definition(facts: &KindFacts, converter: &Converter) -> Value {
     let hub = facts.hub();
     let singular = facts.kind.to_lowercase();
-    let conversion = match webhook {
-        Some(address) if facts.versions.len() > 1 => json!({
-            "strategy": "Webhook",
-            "webhook": {
-                "conversionReviewVersions": ["v1"],
-                "clientConfig": { "url": format!("{}/convert", address.url), "caBundle": address.ca_bundle },
-            },
-        }),
-        _ => json!({ "strategy": "None" }),
-    };
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -53,65 +68,31 @@ pub fn definition(facts: &KindFacts, webhook: Option<&WebhookAddress>) -> Value 
                 "listKind": format!("{}List", facts.kind),
                 "plural": facts.plural(),
                 "singular": singular,
-                "categories": hub.facts["categories"],
-                "shortNames": hub.facts["shortNames"],
+                "categories": hub.facts()["categories"],
+                "shortNames": hub.facts()["shortNames"],
             },
-            "scope": hub.facts["scope"],
-            "conversion": conversion,
+            "scope": hub.facts()["scope"],
+            "conversion": converter.stanza(facts),
             "versions": facts.versions.iter().map(|version| served(facts, version)).collect::<Vec<_>>(),
         },
     })
 }
 
 fn served(facts: &KindFacts, version: &VersionFacts) -> Value {
-    let mut schema = version.schema().clone();
-    without_notes(&mut schema);
-    for (_, pointer, field) in RELAXED.iter().filter(|(kind, ..)| *kind == facts.kind) {
-        if let Some(required) = schema.pointer_mut(pointer).and_then(|schema| schema["required"].as_array_mut()) {
-            required.retain(|name| name != field);
-        }
-    }
     json!({
         "name": version.name,
         "served": true,
         "storage": version.name == facts.hub().name,
-        "schema": { "openAPIV3Schema": schema },
-        "subresources": version.facts["subresources"],
-        "additionalPrinterColumns": version.facts["printerColumns"],
+        "schema": { "openAPIV3Schema": version.schema() },
+        "subresources": version.facts()["subresources"],
+        "additionalPrinterColumns": version.facts()["printerColumns"],
     })
 }
 
-/// The facts say how many rules upstream has; that is a note, not a schema.
-fn without_notes(schema: &mut Value) {
-    match schema {
-        Value::Object(fields) => {
-            fields.remove("cel-rules");
-            fields.values_mut().for_each(without_notes);
-        }
-        Value::Array(items) => items.iter_mut().for_each(without_notes),
-        _ => {}
-    }
-}
-
-/// The labels by which Cluster API finds the version of a kind that fulfils a contract.
+/// The labels by which Cluster API finds the version of a kind that fulfils a contract, and clusterctl what is to be moved.
 fn labels(facts: &KindFacts) -> Value {
-    let provider = match facts.group {
-        "bootstrap.cluster.x-k8s.io" => "bootstrap-kubeadm",
-        "controlplane.cluster.x-k8s.io" => "control-plane-kamaji",
-        "infrastructure.cluster.x-k8s.io" => "infrastructure-openstack",
-        "cluster.x-k8s.io" => "cluster-api",
-        _ => return json!({ "app.kubernetes.io/part-of": "hangar" }),
-    };
-    let oldest = facts.versions.first().map_or("", |version| version.name);
-    let mut labels = json!({
-        "app.kubernetes.io/part-of": "hangar",
-        "cluster.x-k8s.io/provider": provider,
-        "clusterctl.cluster.x-k8s.io": "",
-        "cluster.x-k8s.io/v1beta1": oldest,
-    });
-    if facts.versions.len() > 1 {
-        labels["cluster.x-k8s.io/v1beta2"] = facts.hub().name.into();
-    }
+    let mut labels = facts.hub().facts()["contractLabels"].clone();
+    labels["app.kubernetes.io/part-of"] = "hangar".into();
     labels
 }
 
@@ -131,9 +112,45 @@ mod tests {
 
     #[test]
     fn contract_labels_name_the_version_that_fulfils_it() {
-        let definition = definition(kind("controlplane.cluster.x-k8s.io", "KamajiControlPlane").unwrap(), None);
-        assert_eq!(definition["metadata"]["labels"]["cluster.x-k8s.io/v1beta1"], "v1alpha1");
-        assert_eq!(definition["metadata"]["labels"]["cluster.x-k8s.io/v1beta2"], "v1alpha2");
+        let table = [
+            ("controlplane.cluster.x-k8s.io", "KamajiControlPlane", "control-plane-kamaji", "v1alpha1", "v1alpha2"),
+            (
+                "controlplane.cluster.x-k8s.io",
+                "K0smotronControlPlaneTemplate",
+                "control-plane-k0smotron",
+                "v1beta1",
+                "v1beta2",
+            ),
+            ("controlplane.cluster.x-k8s.io", "KubeadmControlPlane", "control-plane-kubeadm", "v1beta1", "v1beta2"),
+            ("bootstrap.cluster.x-k8s.io", "K0sWorkerConfig", "bootstrap-k0smotron", "v1beta1", "v1beta2"),
+            ("infrastructure.cluster.x-k8s.io", "Metal3Cluster", "infrastructure-metal3", "v1beta1", "v1beta2"),
+            ("infrastructure.cluster.x-k8s.io", "OpenStackCluster", "infrastructure-openstack", "v1beta1", ""),
+            (
+                "controlplane.cluster.x-k8s.io",
+                "HostedControlPlane",
+                "control-plane-hosted-control-plane",
+                "",
+                "v1alpha1",
+            ),
+        ];
+        for (group, name, provider, old, new) in table {
+            let definition = definition(kind(group, name).unwrap(), &Converter::Nobody);
+            let labels = &definition["metadata"]["labels"];
+            assert_eq!(labels["cluster.x-k8s.io/provider"], provider, "{name}");
+            assert_eq!(labels["cluster.x-k8s.io/v1beta1"].as_str().unwrap_or_default(), old, "{name}");
+            assert_eq!(labels["cluster.x-k8s.io/v1beta2"].as_str().unwrap_or_default(), new, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_service_is_named_with_its_path() {
+        let service = Converter::Service { namespace: "hangar-system".into(), name: "hangar".into(), ca_bundle: None };
+        let definition = definition(kind("cluster.x-k8s.io", "Cluster").unwrap(), &service);
+        let client = &definition["spec"]["conversion"]["webhook"]["clientConfig"];
+        assert_eq!(
+            client,
+            &json!({"service": {"namespace": "hangar-system", "name": "hangar", "path": "/convert", "port": 443}})
+        );
     }
 
     #[test]

@@ -5,11 +5,13 @@
 
 pub mod admission;
 pub mod conditions;
+pub mod contract;
 pub mod conversion;
 pub mod crds;
 pub mod kinds;
 pub mod object;
 pub mod registry;
+pub mod review;
 pub mod version;
 pub mod yaml;
 

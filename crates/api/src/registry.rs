@@ -1,6 +1,7 @@
 //! Which kinds there are, in which versions, and which of them is the hub.
 //!
-//! Holds: [`crate::kinds::SOURCES`] is generated from the schemas, so a kind is added by adding its schema files.
+//! Holds: [`crate::kinds::SOURCES`] is generated from the schemas, so a kind is added by adding its schema files. The facts of a version
+//! are unpacked when they are first asked for: a process that serves ten kinds does not pay for sixty.
 
 use std::sync::OnceLock;
 
@@ -12,15 +13,20 @@ use crate::kinds::SOURCES;
 pub struct KindSource {
     pub group: &'static str,
     pub kind: &'static str,
-    /// Version name and its facts as JSON, oldest first.
-    pub versions: &'static [(&'static str, &'static str)],
+    pub plural: &'static str,
+    pub namespaced: bool,
+    /// Version name and its facts, packed as `build.rs` does, oldest first.
+    pub versions: &'static [(&'static str, &'static [u8])],
 }
 
-/// A kind with its facts parsed.
+/// A kind with its versions.
 #[derive(Debug)]
 pub struct KindFacts {
     pub group: &'static str,
     pub kind: &'static str,
+    plural: &'static str,
+    namespaced: bool,
+    /// Oldest first.
     pub versions: Vec<VersionFacts>,
 }
 
@@ -28,7 +34,8 @@ pub struct KindFacts {
 #[derive(Debug)]
 pub struct VersionFacts {
     pub name: &'static str,
-    pub facts: Value,
+    packed: &'static [u8],
+    facts: OnceLock<Value>,
 }
 
 impl KindFacts {
@@ -41,12 +48,12 @@ impl KindFacts {
         self.versions.iter().find(|version| version.name == name)
     }
 
-    pub fn plural(&self) -> &str {
-        self.hub().text("plural")
+    pub fn plural(&self) -> &'static str {
+        self.plural
     }
 
     pub fn namespaced(&self) -> bool {
-        self.hub().text("scope") != "Cluster"
+        self.namespaced
     }
 
     /// `group/version` of the hub.
@@ -56,19 +63,24 @@ impl KindFacts {
 }
 
 impl VersionFacts {
+    /// Everything that is known about this version.
+    pub fn facts(&self) -> &Value {
+        self.facts.get_or_init(|| unpacked(self.packed))
+    }
+
     pub fn text(&self, key: &str) -> &str {
-        self.facts[key].as_str().unwrap_or_default()
+        self.facts()[key].as_str().unwrap_or_default()
     }
 
     pub fn schema(&self) -> &Value {
-        &self.facts["schema"]
+        &self.facts()["schema"]
     }
 }
 
-/// All kinds, parsed once; immutable data compiled into the program.
+/// All kinds; immutable data compiled into the program.
 pub fn kinds() -> &'static [KindFacts] {
     static KINDS: OnceLock<Vec<KindFacts>> = OnceLock::new();
-    KINDS.get_or_init(|| SOURCES.iter().map(parse).collect())
+    KINDS.get_or_init(|| SOURCES.iter().map(of_source).collect())
 }
 
 /// The facts of a kind, by group and kind.
@@ -76,12 +88,21 @@ pub fn kind(group: &str, kind: &str) -> Option<&'static KindFacts> {
     kinds().iter().find(|facts| facts.group == group && facts.kind == kind)
 }
 
-fn parse(source: &'static KindSource) -> KindFacts {
-    let version = |(name, text): &(&'static str, &'static str)| VersionFacts {
-        name,
-        facts: serde_json::from_str(text).unwrap_or_default(),
-    };
-    KindFacts { group: source.group, kind: source.kind, versions: source.versions.iter().map(version).collect() }
+fn of_source(source: &'static KindSource) -> KindFacts {
+    let version =
+        |(name, packed): &(&'static str, &'static [u8])| VersionFacts { name, packed, facts: OnceLock::new() };
+    KindFacts {
+        group: source.group,
+        kind: source.kind,
+        plural: source.plural,
+        namespaced: source.namespaced,
+        versions: source.versions.iter().map(version).collect(),
+    }
+}
+
+/// The build script wrote it from JSON that it had read; a test unpacks every one.
+fn unpacked(packed: &[u8]) -> Value {
+    serde_json::from_reader(flate2::bufread::DeflateDecoder::new(packed)).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -89,11 +110,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_schema_parses_and_every_kind_has_a_hub() {
-        assert_eq!(kinds().len(), 11);
+    fn every_schema_unpacks_and_says_what_it_is_of() {
         for facts in kinds() {
             for version in &facts.versions {
                 assert!(version.schema().is_object(), "{} {}", facts.kind, version.name);
+                assert_eq!(version.text("kind"), facts.kind);
+                assert_eq!(version.text("group"), facts.group);
+                assert_eq!(version.text("plural"), facts.plural());
+                assert_eq!(version.text("version"), version.name);
+                assert_eq!(version.text("scope") != "Cluster", facts.namespaced());
             }
         }
     }
@@ -101,6 +126,8 @@ mod tests {
     #[test]
     fn the_newest_version_is_the_hub() {
         assert_eq!(kind("cluster.x-k8s.io", "Cluster").unwrap().hub().name, "v1beta2");
+        assert_eq!(kind("k0smotron.io", "Cluster").unwrap().hub().name, "v1beta2");
         assert_eq!(kind("controlplane.cluster.x-k8s.io", "KamajiControlPlane").unwrap().hub().name, "v1alpha2");
+        assert_eq!(kind("runtime.cluster.x-k8s.io", "ExtensionConfig").unwrap().versions.len(), 2);
     }
 }

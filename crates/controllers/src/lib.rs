@@ -24,7 +24,7 @@ mod wakes;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hangar_api::{Kind, Object, ObjectKey, kinds, registry};
+use hangar_api::{Kind, Object, ObjectKey, kinds};
 use hangar_engine::cache::{Cache, Change};
 use hangar_engine::management::Management;
 use hangar_engine::pass::{PassError, Passes};
@@ -113,14 +113,22 @@ impl Dispatch for Controllers {
     }
 }
 
-/// The watches that the controllers need: all our kinds, and of the built-in ones what belongs to a cluster.
+/// The watches that the controllers need: the kinds that a controller handles or reads, and of the built-in ones what belongs to a cluster.
+/// Every other kind is served and stored, and nobody watches it.
 pub fn watched() -> Vec<Watched> {
-    let ours = registry::kinds().iter().map(|facts| Watched {
-        group: facts.group,
-        version: facts.hub().name,
-        kind: facts.kind,
-        labels: None,
-    });
+    let ours = [
+        hub::<kinds::Cluster>(),
+        hub::<kinds::MachineDeployment>(),
+        hub::<kinds::MachineSet>(),
+        hub::<kinds::Machine>(),
+        hub::<kinds::KubeadmConfig>(),
+        hub::<kinds::KubeadmConfigTemplate>(),
+        hub::<kinds::OpenStackCluster>(),
+        hub::<kinds::OpenStackMachine>(),
+        hub::<kinds::OpenStackMachineTemplate>(),
+        hub::<kinds::KamajiControlPlane>(),
+        hub::<kinds::DataStore>(),
+    ];
     let of_clusters = |group, kind, label: &str| Watched { group, version: "v1", kind, labels: Some(label.to_owned()) };
     let built_in = [
         of_clusters("", "Secret", "cluster.x-k8s.io/cluster-name"),
@@ -128,7 +136,11 @@ pub fn watched() -> Vec<Watched> {
         of_clusters("", "Service", "kamaji.clastix.io/name"),
         of_clusters("apps", "Deployment", "kamaji.clastix.io/name"),
     ];
-    ours.chain(built_in).collect()
+    ours.into_iter().chain(built_in).collect()
+}
+
+fn hub<K: Kind>() -> Watched {
+    Watched { group: K::GROUP, version: K::VERSION, kind: K::KIND, labels: None }
 }
 
 /// The typed hub of an object, or an error that names it.

@@ -5,10 +5,12 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Bytes;
+use axum::extract::DefaultBodyLimit;
 use axum::routing::post;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hangar_api::{Object, admission, conversion};
+use hangar_api::{Object, admission, review};
 use hangar_pki::{Authority, CertifiedKey, Keys, Leaf, PkiError};
 use jiff::Timestamp;
 use rustls_pki_types::pem::PemObject;
@@ -25,7 +27,7 @@ pub struct WebhookIdentity {
 }
 
 impl WebhookIdentity {
-    /// Made anew at each start: nobody but our own API server has to know it, and it is told at each start.
+    /// Of our own making: nobody but our own API server has to know it, and it is told with the definitions.
     pub fn create(keys: &dyn Keys, host: &str, now: Timestamp) -> Result<Self, PkiError> {
         let authority = Authority::create(keys, "hangar-webhook", now)?;
         let server = authority.issue(keys, &Leaf::server("hangar-webhook", [host.to_owned()]), now)?;
@@ -52,7 +54,7 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) -> Result<(), WebhookError> {
     let acceptor = acceptor(identity)?;
-    let router = axum::Router::new().route("/convert", post(convert)).route("/admit", post(admit));
+    let router = router();
     loop {
         let stream = tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
@@ -90,51 +92,26 @@ async fn answer(stream: TcpStream, acceptor: TlsAcceptor, router: axum::Router) 
     }
 }
 
-async fn convert(Json(review): Json<Value>) -> Json<Value> {
-    Json(conversion_review(&review))
+/// A list of a few hundred large objects; what is larger is not what an API server sends.
+const LARGEST_REVIEW: usize = 64 << 20;
+
+fn router() -> axum::Router {
+    let routes = axum::Router::new().route("/convert", post(convert)).route("/admit", post(admit));
+    routes.layer(DefaultBodyLimit::max(LARGEST_REVIEW))
 }
 
-/// Answers a ConversionReview.
-pub fn conversion_review(review: &Value) -> Value {
-    let request = &review["request"];
-    let version = request["desiredAPIVersion"].as_str().unwrap_or_default().rsplit('/').next().unwrap_or_default();
-    let objects = request["objects"].as_array().cloned().unwrap_or_default();
-    let converted: Result<Vec<Object>, _> =
-        objects.into_iter().map(|object| conversion::convert(&Object(object), version)).collect();
-    let response = match converted {
-        Ok(objects) => json!({ "uid": request["uid"], "convertedObjects": objects, "result": { "status": "Success" } }),
-        Err(error) => json!({ "uid": request["uid"], "result": { "status": "Failure", "message": error.to_string() } }),
-    };
-    json!({ "apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response })
+async fn convert(body: Bytes) -> Json<Value> {
+    Json(review::conversion(&body))
 }
 
-async fn admit(Json(review): Json<Value>) -> Json<Value> {
-    Json(admission_review(&review))
-}
-
-/// Answers an AdmissionReview: a patch that replaces what changed at the top, or the reasons against.
-pub fn admission_review(review: &Value) -> Value {
-    let request = &review["request"];
-    let object = Object(request["object"].clone());
-    let old = Some(Object(request["oldObject"].clone())).filter(|old| old.0.is_object());
-    let response = match admission::admit(&object, old.as_ref()) {
-        Ok(admitted) if admitted == object => json!({ "uid": request["uid"], "allowed": true }),
-        Ok(admitted) => {
-            let patch = json!([{ "op": "replace", "path": "/spec", "value": admitted.get("/spec") }]);
-            json!({ "uid": request["uid"], "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(patch.to_string()) })
-        }
-        Err(refusals) => {
-            let message = refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-            json!({ "uid": request["uid"], "allowed": false, "status": { "code": 422, "reason": "Invalid", "message": message } })
-        }
-    };
-    json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response })
+async fn admit(body: Bytes) -> Json<Value> {
+    Json(review::admission(&body))
 }
 
 /// The registration of the admission webhook.
 pub fn admission_configuration(url: &str, ca_bundle: &str) -> Object {
-    let rules: Vec<Value> = admission::ADMITTED
-        .iter()
+    let rules: Vec<Value> = admission::admitted()
+        .into_iter()
         .map(|(group, plural, version)| {
             json!({
                 "apiGroups": [group], "apiVersions": [version], "resources": [plural],

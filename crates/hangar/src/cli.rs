@@ -37,6 +37,8 @@ pub struct Global {
 pub enum Output {
     Text,
     Json,
+    /// For `crds` only
+    Yaml,
 }
 
 #[derive(Subcommand)]
@@ -91,10 +93,7 @@ pub enum Command {
         what: Got,
     },
     /// Print the CustomResourceDefinitions
-    Crds {
-        /// Only this kind or group
-        only: Option<String>,
-    },
+    Crds(Crds),
     /// Programs that the plane and hosted control planes are made of
     Components {
         #[command(subcommand)]
@@ -111,6 +110,32 @@ pub enum Command {
         #[arg(long)]
         kubernetes: Option<String>,
     },
+}
+
+#[derive(Args)]
+pub struct Crds {
+    /// Only this kind, plural name or group
+    pub only: Option<String>,
+    /// Only kinds of this group
+    #[arg(long, value_name = "GROUP")]
+    pub group: Option<String>,
+    /// Only this kind
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<String>,
+    /// Where the API server finds the conversion webhook, as https://HOST:PORT; without it, at a Service
+    #[arg(long, value_name = "URL")]
+    pub webhook_url: Option<String>,
+    /// Service of the conversion webhook
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME",
+        default_value = "hangar-system/hangar-webhook",
+        conflicts_with = "webhook_url"
+    )]
+    pub webhook_service: String,
+    /// PEM file with the certificate authority of the webhook
+    #[arg(long, value_name = "FILE")]
+    pub webhook_ca: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]

@@ -1,9 +1,10 @@
 //! Conversion between the served versions of a kind, lossless in both directions.
 //!
-//! Flows: object -> rename rules -> what the target's schema knows -> what an earlier conversion had set aside is put back ->
-//! whatever the way back would not reproduce is set aside in an annotation. Holds: converting there and back gives the same object;
+//! Flows: object -> rename rules, step by step -> what the target's schema knows -> what an earlier conversion had set aside is put back
+//! -> whatever the way back would not reproduce is set aside in an annotation. Holds: converting there and back gives the same object;
 //! a field without a rule is therefore never lost, rules only give it meaning; an edit made in one version wins over what was set aside.
 
+mod derived;
 mod remainder;
 mod rules;
 mod schema;
@@ -37,6 +38,11 @@ pub fn convert(object: &Object, version: &str) -> Result<Object, ConversionError
     if from.name == to.name {
         return Ok(object.clone());
     }
+    // Through the hub, where what an older version could not say has been put back.
+    let hub = facts.hub().name;
+    if from.name != hub && to.name != hub {
+        return convert(&convert(object, hub)?, version);
+    }
     let mut converted = one_way(facts, from, to, body(object));
     remainder::restore(&mut converted, annotation(object, to.name));
     let back = one_way(facts, to, from, converted.clone());
@@ -61,12 +67,17 @@ fn body(object: &Object) -> Value {
     Value::Object(body)
 }
 
+/// Along all versions between the two, then only what the last one knows.
 fn one_way(facts: &KindFacts, from: &VersionFacts, to: &VersionFacts, mut body: Value) -> Value {
-    let rules = rules::of(facts.kind);
-    if to.name == facts.hub().name {
-        rules.iter().for_each(|rule| rule.up(&mut body));
-    } else if from.name == facts.hub().name {
-        rules.iter().rev().for_each(|rule| rule.down(&mut body));
+    let steps = rules::of(facts);
+    let index = |wanted: &VersionFacts| facts.versions.iter().position(|version| version.name == wanted.name);
+    let (from, at) = (index(from).unwrap_or_default(), index(to).unwrap_or_default());
+    for step in steps.iter().take(at).skip(from) {
+        step.iter().for_each(|rule| rule.up(&mut body));
+    }
+    for step in steps.iter().take(from).skip(at).rev() {
+        step.iter().rev().for_each(|rule| rule.down(&mut body));
+        derived::fill(facts.kind, &mut body);
     }
     schema::prune(&mut body, to.schema());
     body

@@ -11,11 +11,16 @@ struct Place {
     /// Keys from the top; never through a list, which counts as one value.
     path: Vec<String>,
     /// What conversion alone yields there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "something", skip_serializing_if = "Option::is_none")]
     was: Option<Value>,
     /// What really stood there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "something", skip_serializing_if = "Option::is_none")]
     is: Option<Value>,
+}
+
+/// A null that is written is a null: only what is not written is nothing.
+fn something<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 /// Everything in which `wanted` differs from `converted`, as text, or nothing.
@@ -28,7 +33,11 @@ pub fn between(converted: &Value, wanted: &Value) -> Option<String> {
 /// Puts back what an earlier conversion had set aside.
 pub fn restore(body: &mut Value, annotation: Option<&str>) {
     let places: Vec<Place> = annotation.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-    for place in places {
+    // Who an object is was never set aside, whatever an annotation says that somebody wrote.
+    let own = |place: &Place| {
+        place.path.first().is_some_and(|key| !["apiVersion", "kind", "metadata"].contains(&key.as_str()))
+    };
+    for place in places.into_iter().filter(own) {
         if lookup(body, &place.path) == place.was.as_ref() {
             put(body, &place.path, place.is);
         }

@@ -2,114 +2,1084 @@
 
 use crate::registry::KindSource;
 
+mod bare_metal_host;
+pub use bare_metal_host::*;
+mod cluster_addon;
+pub use cluster_addon::*;
+mod cluster_class;
+pub use cluster_class::*;
+mod cluster_resource_set_binding;
+pub use cluster_resource_set_binding::*;
+mod cluster_resource_set;
+pub use cluster_resource_set::*;
 mod cluster;
 pub use cluster::*;
+mod k0smotron_cluster;
+pub use k0smotron_cluster::*;
+mod cluster_stack_release;
+pub use cluster_stack_release::*;
+mod cluster_stack;
+pub use cluster_stack::*;
+mod data_image;
+pub use data_image::*;
 mod data_store;
 pub use data_store::*;
+mod extension_config;
+pub use extension_config::*;
+mod hardware_data;
+pub use hardware_data::*;
+mod hosted_control_plane;
+pub use hosted_control_plane::*;
+mod hosted_control_plane_template;
+pub use hosted_control_plane_template::*;
+mod host_firmware_settings;
+pub use host_firmware_settings::*;
+mod image;
+pub use image::*;
+mod ip_address_claim;
+pub use ip_address_claim::*;
+mod ip_address;
+pub use ip_address::*;
+mod metal3_ip_address;
+pub use metal3_ip_address::*;
+mod ip_claim;
+pub use ip_claim::*;
+mod ip_pool;
+pub use ip_pool::*;
+mod join_token_request;
+pub use join_token_request::*;
+mod k0s_controller_config;
+pub use k0s_controller_config::*;
+mod k0smotron_control_plane;
+pub use k0smotron_control_plane::*;
+mod k0smotron_control_plane_template;
+pub use k0smotron_control_plane_template::*;
+mod k0s_worker_config;
+pub use k0s_worker_config::*;
+mod k0s_worker_config_template;
+pub use k0s_worker_config_template::*;
 mod kamaji_control_plane;
 pub use kamaji_control_plane::*;
+mod kamaji_control_plane_template;
+pub use kamaji_control_plane_template::*;
 mod kubeadm_config;
 pub use kubeadm_config::*;
 mod kubeadm_config_template;
 pub use kubeadm_config_template::*;
+mod kubeadm_control_plane;
+pub use kubeadm_control_plane::*;
+mod kubeadm_control_plane_template;
+pub use kubeadm_control_plane_template::*;
+mod kubeconfig_generator;
+pub use kubeconfig_generator::*;
 mod machine_deployment;
 pub use machine_deployment::*;
+mod machine_drain_rule;
+pub use machine_drain_rule::*;
+mod machine_health_check;
+pub use machine_health_check::*;
+mod machine_pool;
+pub use machine_pool::*;
 mod machine;
 pub use machine::*;
 mod machine_set;
 pub use machine_set::*;
+mod metal3_cluster;
+pub use metal3_cluster::*;
+mod metal3_cluster_template;
+pub use metal3_cluster_template::*;
+mod metal3_data_claim;
+pub use metal3_data_claim::*;
+mod metal3_data;
+pub use metal3_data::*;
+mod metal3_data_template;
+pub use metal3_data_template::*;
+mod metal3_machine;
+pub use metal3_machine::*;
+mod metal3_machine_template;
+pub use metal3_machine_template::*;
+mod metal3_remediation;
+pub use metal3_remediation::*;
+mod metal3_remediation_template;
+pub use metal3_remediation_template::*;
+mod open_stack_cluster_identity;
+pub use open_stack_cluster_identity::*;
 mod open_stack_cluster;
 pub use open_stack_cluster::*;
+mod open_stack_cluster_template;
+pub use open_stack_cluster_template::*;
+mod open_stack_floating_ip_pool;
+pub use open_stack_floating_ip_pool::*;
 mod open_stack_machine;
 pub use open_stack_machine::*;
 mod open_stack_machine_template;
 pub use open_stack_machine_template::*;
+mod open_stack_server;
+pub use open_stack_server::*;
+mod preprovisioning_image;
+pub use preprovisioning_image::*;
+mod provider;
+pub use provider::*;
+mod tenant_control_plane;
+pub use tenant_control_plane::*;
 
 /// Every kind with the schemas of its served versions, oldest first; the last one is the hub.
 pub const SOURCES: &[KindSource] = &[
     KindSource {
+        group: "metal3.io",
+        kind: "BareMetalHost",
+        plural: "baremetalhosts",
+        namespaced: true,
+        versions: &[(
+            "v1alpha1",
+            include_bytes!(concat!(env!("OUT_DIR"), "/baremetalhosts.metal3.io.v1alpha1.json.z")),
+        )],
+    },
+    KindSource {
+        group: "clusterstack.x-k8s.io",
+        kind: "ClusterAddon",
+        plural: "clusteraddons",
+        namespaced: true,
+        versions: &[(
+            "v1alpha1",
+            include_bytes!(concat!(env!("OUT_DIR"), "/clusteraddons.clusterstack.x-k8s.io.v1alpha1.json.z")),
+        )],
+    },
+    KindSource {
+        group: "cluster.x-k8s.io",
+        kind: "ClusterClass",
+        plural: "clusterclasses",
+        namespaced: true,
+        versions: &[
+            ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/clusterclasses.cluster.x-k8s.io.v1beta1.json.z"))),
+            ("v1beta2", include_bytes!(concat!(env!("OUT_DIR"), "/clusterclasses.cluster.x-k8s.io.v1beta2.json.z"))),
+        ],
+    },
+    KindSource {
+        group: "addons.cluster.x-k8s.io",
+        kind: "ClusterResourceSetBinding",
+        plural: "clusterresourcesetbindings",
+        namespaced: true,
+        versions: &[
+            (
+                "v1alpha3",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/clusterresourcesetbindings.addons.cluster.x-k8s.io.v1alpha3.json.z"
+                )),
+            ),
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/clusterresourcesetbindings.addons.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/clusterresourcesetbindings.addons.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "addons.cluster.x-k8s.io",
+        kind: "ClusterResourceSet",
+        plural: "clusterresourcesets",
+        namespaced: true,
+        versions: &[
+            (
+                "v1alpha3",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/clusterresourcesets.addons.cluster.x-k8s.io.v1alpha3.json.z"
+                )),
+            ),
+            (
+                "v1beta1",
+                include_bytes!(concat!(env!("OUT_DIR"), "/clusterresourcesets.addons.cluster.x-k8s.io.v1beta1.json.z")),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(env!("OUT_DIR"), "/clusterresourcesets.addons.cluster.x-k8s.io.v1beta2.json.z")),
+            ),
+        ],
+    },
+    KindSource {
         group: "cluster.x-k8s.io",
         kind: "Cluster",
+        plural: "clusters",
+        namespaced: true,
         versions: &[
-            ("v1beta1", include_str!("../../schemas/clusters.cluster.x-k8s.io.v1beta1.json")),
-            ("v1beta2", include_str!("../../schemas/clusters.cluster.x-k8s.io.v1beta2.json")),
+            ("v1alpha3", include_bytes!(concat!(env!("OUT_DIR"), "/clusters.cluster.x-k8s.io.v1alpha3.json.z"))),
+            ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/clusters.cluster.x-k8s.io.v1beta1.json.z"))),
+            ("v1beta2", include_bytes!(concat!(env!("OUT_DIR"), "/clusters.cluster.x-k8s.io.v1beta2.json.z"))),
         ],
+    },
+    KindSource {
+        group: "k0smotron.io",
+        kind: "Cluster",
+        plural: "clusters",
+        namespaced: true,
+        versions: &[
+            ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/clusters.k0smotron.io.v1beta1.json.z"))),
+            ("v1beta2", include_bytes!(concat!(env!("OUT_DIR"), "/clusters.k0smotron.io.v1beta2.json.z"))),
+        ],
+    },
+    KindSource {
+        group: "clusterstack.x-k8s.io",
+        kind: "ClusterStackRelease",
+        plural: "clusterstackreleases",
+        namespaced: true,
+        versions: &[(
+            "v1alpha1",
+            include_bytes!(concat!(env!("OUT_DIR"), "/clusterstackreleases.clusterstack.x-k8s.io.v1alpha1.json.z")),
+        )],
+    },
+    KindSource {
+        group: "clusterstack.x-k8s.io",
+        kind: "ClusterStack",
+        plural: "clusterstacks",
+        namespaced: true,
+        versions: &[(
+            "v1alpha1",
+            include_bytes!(concat!(env!("OUT_DIR"), "/clusterstacks.clusterstack.x-k8s.io.v1alpha1.json.z")),
+        )],
+    },
+    KindSource {
+        group: "metal3.io",
+        kind: "DataImage",
+        plural: "dataimages",
+        namespaced: true,
+        versions: &[("v1alpha1", include_bytes!(concat!(env!("OUT_DIR"), "/dataimages.metal3.io.v1alpha1.json.z")))],
     },
     KindSource {
         group: "kamaji.clastix.io",
         kind: "DataStore",
-        versions: &[("v1alpha1", include_str!("../../schemas/datastores.kamaji.clastix.io.v1alpha1.json"))],
+        plural: "datastores",
+        namespaced: false,
+        versions: &[(
+            "v1alpha1",
+            include_bytes!(concat!(env!("OUT_DIR"), "/datastores.kamaji.clastix.io.v1alpha1.json.z")),
+        )],
+    },
+    KindSource {
+        group: "runtime.cluster.x-k8s.io",
+        kind: "ExtensionConfig",
+        plural: "extensionconfigs",
+        namespaced: false,
+        versions: &[
+            (
+                "v1alpha1",
+                include_bytes!(concat!(env!("OUT_DIR"), "/extensionconfigs.runtime.cluster.x-k8s.io.v1alpha1.json.z")),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(env!("OUT_DIR"), "/extensionconfigs.runtime.cluster.x-k8s.io.v1beta2.json.z")),
+            ),
+        ],
+    },
+    KindSource {
+        group: "metal3.io",
+        kind: "HardwareData",
+        plural: "hardwaredata",
+        namespaced: true,
+        versions: &[("v1alpha1", include_bytes!(concat!(env!("OUT_DIR"), "/hardwaredata.metal3.io.v1alpha1.json.z")))],
+    },
+    KindSource {
+        group: "controlplane.cluster.x-k8s.io",
+        kind: "HostedControlPlane",
+        plural: "hostedcontrolplanes",
+        namespaced: true,
+        versions: &[(
+            "v1alpha1",
+            include_bytes!(concat!(
+                env!("OUT_DIR"),
+                "/hostedcontrolplanes.controlplane.cluster.x-k8s.io.v1alpha1.json.z"
+            )),
+        )],
+    },
+    KindSource {
+        group: "controlplane.cluster.x-k8s.io",
+        kind: "HostedControlPlaneTemplate",
+        plural: "hostedcontrolplanetemplates",
+        namespaced: true,
+        versions: &[(
+            "v1alpha1",
+            include_bytes!(concat!(
+                env!("OUT_DIR"),
+                "/hostedcontrolplanetemplates.controlplane.cluster.x-k8s.io.v1alpha1.json.z"
+            )),
+        )],
+    },
+    KindSource {
+        group: "metal3.io",
+        kind: "HostFirmwareSettings",
+        plural: "hostfirmwaresettings",
+        namespaced: true,
+        versions: &[(
+            "v1alpha1",
+            include_bytes!(concat!(env!("OUT_DIR"), "/hostfirmwaresettings.metal3.io.v1alpha1.json.z")),
+        )],
+    },
+    KindSource {
+        group: "openstack.k-orc.cloud",
+        kind: "Image",
+        plural: "images",
+        namespaced: true,
+        versions: &[(
+            "v1alpha1",
+            include_bytes!(concat!(env!("OUT_DIR"), "/images.openstack.k-orc.cloud.v1alpha1.json.z")),
+        )],
+    },
+    KindSource {
+        group: "ipam.cluster.x-k8s.io",
+        kind: "IPAddressClaim",
+        plural: "ipaddressclaims",
+        namespaced: true,
+        versions: &[
+            (
+                "v1alpha1",
+                include_bytes!(concat!(env!("OUT_DIR"), "/ipaddressclaims.ipam.cluster.x-k8s.io.v1alpha1.json.z")),
+            ),
+            (
+                "v1beta1",
+                include_bytes!(concat!(env!("OUT_DIR"), "/ipaddressclaims.ipam.cluster.x-k8s.io.v1beta1.json.z")),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(env!("OUT_DIR"), "/ipaddressclaims.ipam.cluster.x-k8s.io.v1beta2.json.z")),
+            ),
+        ],
+    },
+    KindSource {
+        group: "ipam.cluster.x-k8s.io",
+        kind: "IPAddress",
+        plural: "ipaddresses",
+        namespaced: true,
+        versions: &[
+            (
+                "v1alpha1",
+                include_bytes!(concat!(env!("OUT_DIR"), "/ipaddresses.ipam.cluster.x-k8s.io.v1alpha1.json.z")),
+            ),
+            ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/ipaddresses.ipam.cluster.x-k8s.io.v1beta1.json.z"))),
+            ("v1beta2", include_bytes!(concat!(env!("OUT_DIR"), "/ipaddresses.ipam.cluster.x-k8s.io.v1beta2.json.z"))),
+        ],
+    },
+    KindSource {
+        group: "ipam.metal3.io",
+        kind: "IPAddress",
+        plural: "ipaddresses",
+        namespaced: true,
+        versions: &[(
+            "v1alpha1",
+            include_bytes!(concat!(env!("OUT_DIR"), "/ipaddresses.ipam.metal3.io.v1alpha1.json.z")),
+        )],
+    },
+    KindSource {
+        group: "ipam.metal3.io",
+        kind: "IPClaim",
+        plural: "ipclaims",
+        namespaced: true,
+        versions: &[("v1alpha1", include_bytes!(concat!(env!("OUT_DIR"), "/ipclaims.ipam.metal3.io.v1alpha1.json.z")))],
+    },
+    KindSource {
+        group: "ipam.metal3.io",
+        kind: "IPPool",
+        plural: "ippools",
+        namespaced: true,
+        versions: &[("v1alpha1", include_bytes!(concat!(env!("OUT_DIR"), "/ippools.ipam.metal3.io.v1alpha1.json.z")))],
+    },
+    KindSource {
+        group: "k0smotron.io",
+        kind: "JoinTokenRequest",
+        plural: "jointokenrequests",
+        namespaced: true,
+        versions: &[
+            ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/jointokenrequests.k0smotron.io.v1beta1.json.z"))),
+            ("v1beta2", include_bytes!(concat!(env!("OUT_DIR"), "/jointokenrequests.k0smotron.io.v1beta2.json.z"))),
+        ],
+    },
+    KindSource {
+        group: "bootstrap.cluster.x-k8s.io",
+        kind: "K0sControllerConfig",
+        plural: "k0scontrollerconfigs",
+        namespaced: true,
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/k0scontrollerconfigs.bootstrap.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/k0scontrollerconfigs.bootstrap.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "controlplane.cluster.x-k8s.io",
+        kind: "K0smotronControlPlane",
+        plural: "k0smotroncontrolplanes",
+        namespaced: true,
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/k0smotroncontrolplanes.controlplane.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/k0smotroncontrolplanes.controlplane.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "controlplane.cluster.x-k8s.io",
+        kind: "K0smotronControlPlaneTemplate",
+        plural: "k0smotroncontrolplanetemplates",
+        namespaced: true,
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/k0smotroncontrolplanetemplates.controlplane.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/k0smotroncontrolplanetemplates.controlplane.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "bootstrap.cluster.x-k8s.io",
+        kind: "K0sWorkerConfig",
+        plural: "k0sworkerconfigs",
+        namespaced: true,
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(env!("OUT_DIR"), "/k0sworkerconfigs.bootstrap.cluster.x-k8s.io.v1beta1.json.z")),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(env!("OUT_DIR"), "/k0sworkerconfigs.bootstrap.cluster.x-k8s.io.v1beta2.json.z")),
+            ),
+        ],
+    },
+    KindSource {
+        group: "bootstrap.cluster.x-k8s.io",
+        kind: "K0sWorkerConfigTemplate",
+        plural: "k0sworkerconfigtemplates",
+        namespaced: true,
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/k0sworkerconfigtemplates.bootstrap.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/k0sworkerconfigtemplates.bootstrap.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
     },
     KindSource {
         group: "controlplane.cluster.x-k8s.io",
         kind: "KamajiControlPlane",
+        plural: "kamajicontrolplanes",
+        namespaced: true,
         versions: &[
-            ("v1alpha1", include_str!("../../schemas/kamajicontrolplanes.controlplane.cluster.x-k8s.io.v1alpha1.json")),
-            ("v1alpha2", include_str!("../../schemas/kamajicontrolplanes.controlplane.cluster.x-k8s.io.v1alpha2.json")),
+            (
+                "v1alpha1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/kamajicontrolplanes.controlplane.cluster.x-k8s.io.v1alpha1.json.z"
+                )),
+            ),
+            (
+                "v1alpha2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/kamajicontrolplanes.controlplane.cluster.x-k8s.io.v1alpha2.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "controlplane.cluster.x-k8s.io",
+        kind: "KamajiControlPlaneTemplate",
+        plural: "kamajicontrolplanetemplates",
+        namespaced: true,
+        versions: &[
+            (
+                "v1alpha1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/kamajicontrolplanetemplates.controlplane.cluster.x-k8s.io.v1alpha1.json.z"
+                )),
+            ),
+            (
+                "v1alpha2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/kamajicontrolplanetemplates.controlplane.cluster.x-k8s.io.v1alpha2.json.z"
+                )),
+            ),
         ],
     },
     KindSource {
         group: "bootstrap.cluster.x-k8s.io",
         kind: "KubeadmConfig",
+        plural: "kubeadmconfigs",
+        namespaced: true,
         versions: &[
-            ("v1beta1", include_str!("../../schemas/kubeadmconfigs.bootstrap.cluster.x-k8s.io.v1beta1.json")),
-            ("v1beta2", include_str!("../../schemas/kubeadmconfigs.bootstrap.cluster.x-k8s.io.v1beta2.json")),
+            (
+                "v1alpha3",
+                include_bytes!(concat!(env!("OUT_DIR"), "/kubeadmconfigs.bootstrap.cluster.x-k8s.io.v1alpha3.json.z")),
+            ),
+            (
+                "v1beta1",
+                include_bytes!(concat!(env!("OUT_DIR"), "/kubeadmconfigs.bootstrap.cluster.x-k8s.io.v1beta1.json.z")),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(env!("OUT_DIR"), "/kubeadmconfigs.bootstrap.cluster.x-k8s.io.v1beta2.json.z")),
+            ),
         ],
     },
     KindSource {
         group: "bootstrap.cluster.x-k8s.io",
         kind: "KubeadmConfigTemplate",
+        plural: "kubeadmconfigtemplates",
+        namespaced: true,
         versions: &[
-            ("v1beta1", include_str!("../../schemas/kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io.v1beta1.json")),
-            ("v1beta2", include_str!("../../schemas/kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io.v1beta2.json")),
+            (
+                "v1alpha3",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io.v1alpha3.json.z"
+                )),
+            ),
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/kubeadmconfigtemplates.bootstrap.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
         ],
+    },
+    KindSource {
+        group: "controlplane.cluster.x-k8s.io",
+        kind: "KubeadmControlPlane",
+        plural: "kubeadmcontrolplanes",
+        namespaced: true,
+        versions: &[
+            (
+                "v1alpha3",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/kubeadmcontrolplanes.controlplane.cluster.x-k8s.io.v1alpha3.json.z"
+                )),
+            ),
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/kubeadmcontrolplanes.controlplane.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/kubeadmcontrolplanes.controlplane.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "controlplane.cluster.x-k8s.io",
+        kind: "KubeadmControlPlaneTemplate",
+        plural: "kubeadmcontrolplanetemplates",
+        namespaced: true,
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/kubeadmcontrolplanetemplates.controlplane.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/kubeadmcontrolplanetemplates.controlplane.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "kamaji.clastix.io",
+        kind: "KubeconfigGenerator",
+        plural: "kubeconfiggenerators",
+        namespaced: false,
+        versions: &[(
+            "v1alpha1",
+            include_bytes!(concat!(env!("OUT_DIR"), "/kubeconfiggenerators.kamaji.clastix.io.v1alpha1.json.z")),
+        )],
     },
     KindSource {
         group: "cluster.x-k8s.io",
         kind: "MachineDeployment",
+        plural: "machinedeployments",
+        namespaced: true,
         versions: &[
-            ("v1beta1", include_str!("../../schemas/machinedeployments.cluster.x-k8s.io.v1beta1.json")),
-            ("v1beta2", include_str!("../../schemas/machinedeployments.cluster.x-k8s.io.v1beta2.json")),
+            (
+                "v1alpha3",
+                include_bytes!(concat!(env!("OUT_DIR"), "/machinedeployments.cluster.x-k8s.io.v1alpha3.json.z")),
+            ),
+            (
+                "v1beta1",
+                include_bytes!(concat!(env!("OUT_DIR"), "/machinedeployments.cluster.x-k8s.io.v1beta1.json.z")),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(env!("OUT_DIR"), "/machinedeployments.cluster.x-k8s.io.v1beta2.json.z")),
+            ),
+        ],
+    },
+    KindSource {
+        group: "cluster.x-k8s.io",
+        kind: "MachineDrainRule",
+        plural: "machinedrainrules",
+        namespaced: true,
+        versions: &[
+            ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/machinedrainrules.cluster.x-k8s.io.v1beta1.json.z"))),
+            ("v1beta2", include_bytes!(concat!(env!("OUT_DIR"), "/machinedrainrules.cluster.x-k8s.io.v1beta2.json.z"))),
+        ],
+    },
+    KindSource {
+        group: "cluster.x-k8s.io",
+        kind: "MachineHealthCheck",
+        plural: "machinehealthchecks",
+        namespaced: true,
+        versions: &[
+            (
+                "v1alpha3",
+                include_bytes!(concat!(env!("OUT_DIR"), "/machinehealthchecks.cluster.x-k8s.io.v1alpha3.json.z")),
+            ),
+            (
+                "v1beta1",
+                include_bytes!(concat!(env!("OUT_DIR"), "/machinehealthchecks.cluster.x-k8s.io.v1beta1.json.z")),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(env!("OUT_DIR"), "/machinehealthchecks.cluster.x-k8s.io.v1beta2.json.z")),
+            ),
+        ],
+    },
+    KindSource {
+        group: "cluster.x-k8s.io",
+        kind: "MachinePool",
+        plural: "machinepools",
+        namespaced: true,
+        versions: &[
+            ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/machinepools.cluster.x-k8s.io.v1beta1.json.z"))),
+            ("v1beta2", include_bytes!(concat!(env!("OUT_DIR"), "/machinepools.cluster.x-k8s.io.v1beta2.json.z"))),
         ],
     },
     KindSource {
         group: "cluster.x-k8s.io",
         kind: "Machine",
+        plural: "machines",
+        namespaced: true,
         versions: &[
-            ("v1beta1", include_str!("../../schemas/machines.cluster.x-k8s.io.v1beta1.json")),
-            ("v1beta2", include_str!("../../schemas/machines.cluster.x-k8s.io.v1beta2.json")),
+            ("v1alpha3", include_bytes!(concat!(env!("OUT_DIR"), "/machines.cluster.x-k8s.io.v1alpha3.json.z"))),
+            ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/machines.cluster.x-k8s.io.v1beta1.json.z"))),
+            ("v1beta2", include_bytes!(concat!(env!("OUT_DIR"), "/machines.cluster.x-k8s.io.v1beta2.json.z"))),
         ],
     },
     KindSource {
         group: "cluster.x-k8s.io",
         kind: "MachineSet",
+        plural: "machinesets",
+        namespaced: true,
         versions: &[
-            ("v1beta1", include_str!("../../schemas/machinesets.cluster.x-k8s.io.v1beta1.json")),
-            ("v1beta2", include_str!("../../schemas/machinesets.cluster.x-k8s.io.v1beta2.json")),
+            ("v1alpha3", include_bytes!(concat!(env!("OUT_DIR"), "/machinesets.cluster.x-k8s.io.v1alpha3.json.z"))),
+            ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/machinesets.cluster.x-k8s.io.v1beta1.json.z"))),
+            ("v1beta2", include_bytes!(concat!(env!("OUT_DIR"), "/machinesets.cluster.x-k8s.io.v1beta2.json.z"))),
         ],
     },
     KindSource {
         group: "infrastructure.cluster.x-k8s.io",
+        kind: "Metal3Cluster",
+        plural: "metal3clusters",
+        namespaced: true,
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3clusters.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3clusters.infrastructure.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "infrastructure.cluster.x-k8s.io",
+        kind: "Metal3ClusterTemplate",
+        plural: "metal3clustertemplates",
+        namespaced: true,
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3clustertemplates.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3clustertemplates.infrastructure.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "infrastructure.cluster.x-k8s.io",
+        kind: "Metal3DataClaim",
+        plural: "metal3dataclaims",
+        namespaced: true,
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3dataclaims.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3dataclaims.infrastructure.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "infrastructure.cluster.x-k8s.io",
+        kind: "Metal3Data",
+        plural: "metal3datas",
+        namespaced: true,
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(env!("OUT_DIR"), "/metal3datas.infrastructure.cluster.x-k8s.io.v1beta1.json.z")),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(env!("OUT_DIR"), "/metal3datas.infrastructure.cluster.x-k8s.io.v1beta2.json.z")),
+            ),
+        ],
+    },
+    KindSource {
+        group: "infrastructure.cluster.x-k8s.io",
+        kind: "Metal3DataTemplate",
+        plural: "metal3datatemplates",
+        namespaced: true,
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3datatemplates.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3datatemplates.infrastructure.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "infrastructure.cluster.x-k8s.io",
+        kind: "Metal3Machine",
+        plural: "metal3machines",
+        namespaced: true,
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3machines.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3machines.infrastructure.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "infrastructure.cluster.x-k8s.io",
+        kind: "Metal3MachineTemplate",
+        plural: "metal3machinetemplates",
+        namespaced: true,
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3machinetemplates.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3machinetemplates.infrastructure.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "infrastructure.cluster.x-k8s.io",
+        kind: "Metal3Remediation",
+        plural: "metal3remediations",
+        namespaced: true,
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3remediations.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3remediations.infrastructure.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "infrastructure.cluster.x-k8s.io",
+        kind: "Metal3RemediationTemplate",
+        plural: "metal3remediationtemplates",
+        namespaced: true,
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3remediationtemplates.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/metal3remediationtemplates.infrastructure.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "infrastructure.cluster.x-k8s.io",
+        kind: "OpenStackClusterIdentity",
+        plural: "openstackclusteridentities",
+        namespaced: false,
+        versions: &[(
+            "v1alpha1",
+            include_bytes!(concat!(
+                env!("OUT_DIR"),
+                "/openstackclusteridentities.infrastructure.cluster.x-k8s.io.v1alpha1.json.z"
+            )),
+        )],
+    },
+    KindSource {
+        group: "infrastructure.cluster.x-k8s.io",
         kind: "OpenStackCluster",
+        plural: "openstackclusters",
+        namespaced: true,
+        versions: &[
+            (
+                "v1alpha3",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/openstackclusters.infrastructure.cluster.x-k8s.io.v1alpha3.json.z"
+                )),
+            ),
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/openstackclusters.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "infrastructure.cluster.x-k8s.io",
+        kind: "OpenStackClusterTemplate",
+        plural: "openstackclustertemplates",
+        namespaced: true,
         versions: &[(
             "v1beta1",
-            include_str!("../../schemas/openstackclusters.infrastructure.cluster.x-k8s.io.v1beta1.json"),
+            include_bytes!(concat!(
+                env!("OUT_DIR"),
+                "/openstackclustertemplates.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
+            )),
+        )],
+    },
+    KindSource {
+        group: "infrastructure.cluster.x-k8s.io",
+        kind: "OpenStackFloatingIPPool",
+        plural: "openstackfloatingippools",
+        namespaced: true,
+        versions: &[(
+            "v1alpha1",
+            include_bytes!(concat!(
+                env!("OUT_DIR"),
+                "/openstackfloatingippools.infrastructure.cluster.x-k8s.io.v1alpha1.json.z"
+            )),
         )],
     },
     KindSource {
         group: "infrastructure.cluster.x-k8s.io",
         kind: "OpenStackMachine",
-        versions: &[(
-            "v1beta1",
-            include_str!("../../schemas/openstackmachines.infrastructure.cluster.x-k8s.io.v1beta1.json"),
-        )],
+        plural: "openstackmachines",
+        namespaced: true,
+        versions: &[
+            (
+                "v1alpha3",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/openstackmachines.infrastructure.cluster.x-k8s.io.v1alpha3.json.z"
+                )),
+            ),
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/openstackmachines.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+        ],
     },
     KindSource {
         group: "infrastructure.cluster.x-k8s.io",
         kind: "OpenStackMachineTemplate",
+        plural: "openstackmachinetemplates",
+        namespaced: true,
+        versions: &[
+            (
+                "v1alpha3",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/openstackmachinetemplates.infrastructure.cluster.x-k8s.io.v1alpha3.json.z"
+                )),
+            ),
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/openstackmachinetemplates.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+        ],
+    },
+    KindSource {
+        group: "infrastructure.cluster.x-k8s.io",
+        kind: "OpenStackServer",
+        plural: "openstackservers",
+        namespaced: true,
         versions: &[(
-            "v1beta1",
-            include_str!("../../schemas/openstackmachinetemplates.infrastructure.cluster.x-k8s.io.v1beta1.json"),
+            "v1alpha1",
+            include_bytes!(concat!(
+                env!("OUT_DIR"),
+                "/openstackservers.infrastructure.cluster.x-k8s.io.v1alpha1.json.z"
+            )),
+        )],
+    },
+    KindSource {
+        group: "metal3.io",
+        kind: "PreprovisioningImage",
+        plural: "preprovisioningimages",
+        namespaced: true,
+        versions: &[(
+            "v1alpha1",
+            include_bytes!(concat!(env!("OUT_DIR"), "/preprovisioningimages.metal3.io.v1alpha1.json.z")),
+        )],
+    },
+    KindSource {
+        group: "clusterctl.cluster.x-k8s.io",
+        kind: "Provider",
+        plural: "providers",
+        namespaced: true,
+        versions: &[(
+            "v1alpha3",
+            include_bytes!(concat!(env!("OUT_DIR"), "/providers.clusterctl.cluster.x-k8s.io.v1alpha3.json.z")),
+        )],
+    },
+    KindSource {
+        group: "kamaji.clastix.io",
+        kind: "TenantControlPlane",
+        plural: "tenantcontrolplanes",
+        namespaced: true,
+        versions: &[(
+            "v1alpha1",
+            include_bytes!(concat!(env!("OUT_DIR"), "/tenantcontrolplanes.kamaji.clastix.io.v1alpha1.json.z")),
         )],
     },
 ];

@@ -1,6 +1,7 @@
 //! One function for each command.
 
 mod components;
+mod crds;
 mod describe;
 mod down;
 mod kubectl;
@@ -18,6 +19,9 @@ use crate::{daemon, management};
 
 pub async fn run(cli: Cli) -> Result<ExitCode> {
     let global = cli.global;
+    if global.output == Output::Yaml && !matches!(cli.command, Command::Crds(_)) {
+        anyhow::bail!("only `hangar crds` prints YAML: use --output text or json");
+    }
     match cli.command {
         Command::Daemon { kubernetes } => {
             let home = home(&global)?;
@@ -51,7 +55,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode> {
             let client = management::of_home(&home(&global)?).await?;
             anstream::print!("{}", kubectl::kubeconfig(&client, &global.namespace, &name).await?);
         }
-        Command::Crds { only } => crds(only.as_deref(), global.output)?,
+        Command::Crds(wanted) => crds::run(&wanted, global.output)?,
         Command::Components { what } => components::run(&global, what).await?,
         Command::Simulator { what } => simulator::run(&global, what).await?,
     }
@@ -74,30 +78,4 @@ fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("HANGAR_LOG")
         .unwrap_or_else(|_| "info,kube_client=off,kube_runtime=off".into());
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
-}
-
-fn crds(only: Option<&str>, output: Output) -> Result<()> {
-    let fits = |definition: &serde_json::Value| {
-        let names = [
-            &definition["spec"]["names"]["kind"],
-            &definition["spec"]["group"],
-            &definition["spec"]["names"]["plural"],
-        ];
-        only.is_none_or(|only| {
-            names.iter().any(|name| name.as_str().is_some_and(|name| name.eq_ignore_ascii_case(only)))
-        })
-    };
-    let all: Vec<_> = hangar_api::crds::definitions(None).into_iter().filter(fits).collect();
-    if all.is_empty() {
-        anyhow::bail!("there is no kind or group {}; `hangar crds` prints all", only.unwrap_or_default());
-    }
-    if output == Output::Json {
-        anstream::println!("{:#}", serde_json::json!({ "apiVersion": "v1", "kind": "List", "items": all }));
-        return Ok(());
-    }
-    for definition in all {
-        // JSON is YAML: a stream of documents that kubectl takes.
-        anstream::println!("---\n{definition:#}");
-    }
-    Ok(())
 }

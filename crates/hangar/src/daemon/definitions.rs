@@ -1,7 +1,8 @@
 //! The definitions of our kinds and the registration of the webhook, written at a start where they are not what they should be.
 //!
 //! Holds: what was written is kept in a file of the home (digest of the definition, UID and generation that the API server gave it); a definition
-//! that somebody else changed or removed has another generation or UID, and is written again.
+//! that somebody else changed or removed has another generation or UID, and is written again. Kinds with a controller come first, since nothing
+//! starts without them; the others are installed meanwhile.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use hangar_api::Object;
 use hangar_api::crds::{WebhookAddress, definitions};
+use hangar_controllers::watched;
 use hangar_embedded::Home;
 use hangar_engine::management::{api_of, stripped};
 use hangar_engine::webhook::admission_configuration;
@@ -29,23 +31,46 @@ struct Written {
 
 type Record = BTreeMap<String, Written>;
 
-pub async fn install(home: &Home, client: &Client, webhook: &WebhookAddress) -> Result<()> {
+/// Definitions that the server does not have as they should be, the ones with controllers apart.
+pub struct Outdated {
+    pub controlled: Vec<Object>,
+    pub others: Vec<Object>,
+}
+
+/// What is to be written.
+pub async fn outdated(home: &Home, client: &Client, webhook: &WebhookAddress) -> Result<Outdated> {
     let record = recorded(home);
     let there = existing(client).await.context("the API server did not list its definitions")?;
-    let all: Vec<Object> = definitions(Some(webhook)).into_iter().map(Object).collect();
     let is_current = |definition: &Object| {
-        let known = record.get(definition.name());
-        known.is_some_and(|known| {
+        record.get(definition.name()).is_some_and(|known| {
             known.digest == fingerprint(&definition.0)
                 && there.get(definition.name()) == Some(&(known.uid.clone(), known.generation))
         })
     };
-    let (current, outdated): (Vec<Object>, Vec<Object>) = all.into_iter().partition(is_current);
-    let mut record: Record =
-        record.into_iter().filter(|(name, _)| current.iter().any(|definition| definition.name() == name)).collect();
-    record.extend(write(client, &outdated).await?);
+    let watched = watched();
+    let is_controlled = |definition: &Object| {
+        let (group, kind) = (definition.text("/spec/group"), definition.text("/spec/names/kind"));
+        watched.iter().any(|one| one.group == group && one.kind == kind)
+    };
+    let all = definitions(Some(webhook)).into_iter().map(Object);
+    let (controlled, others) = all.filter(|definition| !is_current(definition)).partition(is_controlled);
+    Ok(Outdated { controlled, others })
+}
+
+/// Writes definitions, waits until they are served, and remembers them.
+pub async fn install(home: &Home, client: &Client, outdated: &[Object]) -> Result<()> {
+    if outdated.is_empty() {
+        return Ok(());
+    }
+    let written = write(client, outdated).await?;
+    let mut record = recorded(home);
+    record.extend(written);
     let text = serde_json::to_vec(&record)?;
-    std::fs::write(path(home), text).with_context(|| format!("cannot write {}", path(home).display()))?;
+    std::fs::write(path(home), text).with_context(|| format!("cannot write {}", path(home).display()))
+}
+
+/// The registration of the admission webhook.
+pub async fn register(client: &Client, webhook: &WebhookAddress) -> Result<()> {
     let admission = admission_configuration(&webhook.url, &webhook.ca_bundle);
     let params = PatchParams::apply("hangar").force();
     api_of(client, &admission).patch(admission.name(), &params, &Patch::Apply(&admission.0)).await?;

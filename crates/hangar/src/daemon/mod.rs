@@ -71,7 +71,13 @@ async fn serve(home: &Home, store: &Store, kubernetes: Option<&Version>, reporte
 
     reporter.stage("installing the definitions");
     let address = webhook_server(&plane, &mut tasks, &shutdown).await?;
-    definitions::install(home, &client, &address).await?;
+    let outdated = definitions::outdated(home, &client, &address).await?;
+    definitions::install(home, &client, &outdated.controlled).await?;
+    definitions::register(&client, &address).await?;
+    let others = tokio::spawn({
+        let (home, client) = (home.clone(), client.clone());
+        async move { definitions::install(&home, &client, &outdated.others).await }
+    });
 
     reporter.stage("starting the cloud, the node and the controllers");
     let simulated = cloud::start(home, &client, &mut tasks, &shutdown).await?;
@@ -83,6 +89,8 @@ async fn serve(home: &Home, store: &Store, kubernetes: Option<&Version>, reporte
     hangar_embedded::datastore::install(&client, &versions.etcd.to_string(), jiff::Timestamp::now()).await?;
     let controllers = engine(client.clone(), &mut tasks, &shutdown);
     // Pods of the plane, the shared etcd among them, are on their way; whoever needs one waits for that one.
+    reporter.stage("installing the definitions of the other kinds");
+    others.await.context("installing the definitions was interrupted")??;
     reporter.ready(&simulated.url, &versions.kubernetes.to_string());
 
     loop {

@@ -64,7 +64,7 @@ impl Resource {
             group: facts.group.to_owned(),
             kind: facts.kind.to_owned(),
             plural: facts.plural().to_owned(),
-            status: facts.hub().facts["subresources"]["status"].is_object(),
+            status: facts.hub().facts()["subresources"]["status"].is_object(),
             generation: true,
             facts: Some(facts),
         }

@@ -3,27 +3,16 @@
 //! Holds: as in a real server, an unknown field is an error for apply and is dropped by every other verb; expressions (CEL) are not evaluated.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use hangar_api::{crds, registry};
 use regex::Regex;
 use serde_json::Value;
 
 use super::resource::Resource;
 
-/// The schema of a kind's hub as it is installed, if the kind is ours; made once, immutable data like the registry itself.
+/// The schema of a kind's hub as it is installed, if the kind is ours.
 pub(super) fn installed(resource: &Resource) -> Option<&'static Value> {
-    static SCHEMAS: OnceLock<BTreeMap<&'static str, Value>> = OnceLock::new();
-    let all = SCHEMAS.get_or_init(|| {
-        let schema = |facts: &'static registry::KindFacts| {
-            let definition = crds::definition(facts, None);
-            let mut versions = definition["spec"]["versions"].as_array().into_iter().flatten();
-            let hub = versions.find(|version| version["name"] == facts.hub().name);
-            (facts.kind, hub.map(|version| version["schema"]["openAPIV3Schema"].clone()).unwrap_or_default())
-        };
-        registry::kinds().iter().map(schema).collect()
-    });
-    all.get(resource.facts?.kind)
+    Some(resource.facts?.hub().schema())
 }
 
 /// Patterns that have been compiled, which takes longer than anything else here.

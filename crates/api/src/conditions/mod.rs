@@ -2,8 +2,12 @@
 //!
 //! Holds: a transition time changes only with the status, so that an unchanged world yields an unchanged list.
 
+mod merge;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+pub use merge::{Part, Polarity, aggregate, mirror, summarize, summary};
 
 /// One condition of an object, in the shape of any version: `severity` is of the old one only.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -82,51 +86,6 @@ pub fn find<'a>(conditions: &'a [Condition], kind: &str) -> Option<&'a Condition
     conditions.iter().find(|condition| condition.kind == kind)
 }
 
-/// One condition from several of one object: true if all are; else the issues come first, then the unknowns, as lines of
-/// `* Type: message`.
-pub fn summary(kind: &str, parts: &[&Condition]) -> Condition {
-    let lines = |status: &str| -> Vec<String> {
-        let of_status = parts.iter().filter(|part| part.status == status);
-        of_status.map(|part| format!("* {}: {}", part.kind, or_reason(part))).collect()
-    };
-    let (issues, unknowns) = (lines("False"), lines("Unknown"));
-    match (issues.is_empty(), unknowns.is_empty()) {
-        (true, true) => Condition::new(kind, Status::True, kind, ""),
-        (true, false) => Condition::new(kind, Status::Unknown, &format!("{kind}Unknown"), unknowns.join("\n")),
-        (false, _) => {
-            let all: Vec<String> = issues.into_iter().chain(unknowns).collect();
-            Condition::new(kind, Status::False, &format!("Not{kind}"), all.join("\n"))
-        }
-    }
-}
-
-/// One condition from the same condition of many objects; at most three objects are named.
-pub fn aggregate(kind: &str, parts: &[(String, Option<&Condition>)]) -> Condition {
-    let bad: Vec<String> = parts
-        .iter()
-        .filter(|(_, condition)| !condition.is_some_and(Condition::is_true))
-        .map(|(name, condition)| match condition {
-            Some(condition) => format!("{name}: {}", or_reason(condition)),
-            None => format!("{name}: not reported yet"),
-        })
-        .collect();
-    if bad.is_empty() {
-        return Condition::new(kind, Status::True, kind, "");
-    }
-    if let [only] = bad.as_slice() {
-        return Condition::new(kind, Status::False, &format!("Not{kind}"), only.clone());
-    }
-    let mut lines: Vec<String> = bad.iter().take(3).map(|line| format!("* {line}")).collect();
-    if bad.len() > lines.len() {
-        lines.push(format!("... and {} more", bad.len() - lines.len()));
-    }
-    Condition::new(kind, Status::False, &format!("Not{kind}"), lines.join("\n"))
-}
-
-fn or_reason(condition: &Condition) -> &str {
-    if condition.message.is_empty() { &condition.reason } else { &condition.message }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,22 +101,5 @@ mod tests {
         let changed = settle(vec![Condition::new("Ready", Status::True, "Ready", "")], &same, at(30));
         assert_eq!(same[0].last_transition_time, first[0].last_transition_time);
         assert_eq!(changed[0].last_transition_time.as_deref(), Some("1970-01-01T00:00:30Z"));
-    }
-
-    #[test]
-    fn a_summary_lists_issues_before_unknowns() {
-        let good = Condition::new("A", Status::True, "A", "");
-        let unknown = Condition::new("B", Status::Unknown, "Later", "");
-        let bad = Condition::new("C", Status::False, "Broken", "the cloud said no");
-        assert!(summary("Ready", &[&good]).is_true());
-        assert_eq!(summary("Ready", &[&good, &unknown]).status, "Unknown");
-        assert_eq!(summary("Ready", &[&unknown, &bad]).message, "* C: the cloud said no\n* B: Later");
-    }
-
-    #[test]
-    fn an_aggregate_names_three_objects_at_most() {
-        let bad = Condition::new("Ready", Status::False, "Broken", "no");
-        let parts: Vec<_> = (0..5).map(|index| (format!("m{index}"), Some(&bad))).collect();
-        assert_eq!(aggregate("MachinesReady", &parts).message, "* m0: no\n* m1: no\n* m2: no\n... and 2 more");
     }
 }
