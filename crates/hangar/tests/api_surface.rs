@@ -29,6 +29,7 @@ async fn the_api_is_served() {
     every_seed_is_admitted_and_read_back(&api).await;
     what_is_wrong_is_named(&api);
     what_must_not_change_stays(&api);
+    the_webhook_answers_anything(&api).await;
     people_find_their_way(&api);
     api.stop().await;
 }
@@ -186,6 +187,48 @@ fn what_must_not_change_stays(api: &Api) {
     for (what, patch, field) in table {
         api.refused(&["patch", what, "--type=merge", "-p", patch], "", &[field, "cannot be changed"]);
     }
+}
+
+/// Over the wire, past the API server, which would send nothing of the kind.
+async fn the_webhook_answers_anything(api: &Api) {
+    let client = api.webhook_client();
+    let bodies = [
+        b"".to_vec(),
+        b"garbage".to_vec(),
+        vec![b'['; 10 << 20],
+        vec![0xff; 1000],
+        br#"{"kind":"ConversionReview","request":{"uid":"u"}}"#.to_vec(),
+    ];
+    for body in bodies {
+        for path in ["/convert", "/admit"] {
+            let request =
+                http::Request::post(path).header("content-type", "application/json").body(body.clone()).unwrap();
+            let answer: Value = client.request(request).await.unwrap();
+            let response = &answer["response"];
+            let failed = response["result"]["status"] == "Failure" || response["allowed"] == false;
+            assert!(failed, "{path}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn definitions_are_printed_with_their_conversion_stanza() {
+    let run =
+        |arguments: &[&str]| std::process::Command::new(env!("CARGO_BIN_EXE_hangar")).args(arguments).output().unwrap();
+    let json = |arguments: &[&str]| -> Value { serde_json::from_slice(&run(arguments).stdout).unwrap() };
+    let all = json(&["crds", "-o", "json"]);
+    assert_eq!(all["items"].as_array().unwrap().len(), registry::kinds().len());
+    let addons = json(&["crds", "--group", "addons.cluster.x-k8s.io", "-o", "json"]);
+    assert_eq!(addons["items"].as_array().unwrap().len(), 2);
+    let clusters = json(&["crds", "--kind", "Cluster", "-o", "json"]);
+    assert_eq!(clusters["items"].as_array().unwrap().len(), 2, "Cluster API's and k0smotron's");
+    let client = &clusters["items"][0]["spec"]["conversion"]["webhook"]["clientConfig"];
+    assert_eq!(client["service"]["name"], "hangar-webhook");
+    let yaml = String::from_utf8(run(&["crds", "ippools", "-o", "yaml"]).stdout).unwrap();
+    let printed = hangar_api::yaml::document(&yaml).unwrap();
+    assert_eq!(printed["metadata"]["name"], "ippools.ipam.metal3.io");
+    let refused = run(&["crds", "--webhook-url", "https://127.0.0.1:1"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--webhook-ca"));
 }
 
 fn people_find_their_way(api: &Api) {

@@ -29,7 +29,7 @@ const CONDITIONS: &[(&str, &[(&str, &str)])] = &[
             ("OwnerRemediated", "OwnerRemediated"),
         ],
     ),
-    ("MachineSet", &[("Ready", "MachinesReady"), ("MachinesReady", "MachinesReady"), ("Resized", "ScalingUp")]),
+    ("MachineSet", &[("Ready", "MachinesReady"), ("MachinesReady", "MachinesReady")]),
     ("MachineDeployment", &[("Ready", "Available"), ("Available", "Available"), ("MachineSetReady", "MachinesReady")]),
     (
         "MachinePool",
@@ -64,14 +64,7 @@ const CONDITIONS: &[(&str, &[(&str, &str)])] = &[
         ],
     ),
     ("Metal3Cluster", &[("Ready", "Ready"), ("BaremetalInfrastructureReady", "BaremetalInfrastructureReady")]),
-    (
-        "Metal3Machine",
-        &[
-            ("Ready", "Ready"),
-            ("KubernetesNodeReady", "KubernetesNodeReady"),
-            ("AssociateBMH", "AssociateBareMetalHost"),
-        ],
-    ),
+    ("Metal3Machine", &[("Ready", "Ready")]),
 ];
 
 /// Counts of the old form and where the new ones stand after the rules ran.

@@ -45,7 +45,7 @@ pub struct HostedControlPlaneSpecCertificates {
     /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca_certificate_duration: Option<String>,
-    /// How long the root certificate authority is valid.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub root_ca_certificate_duration: Option<String>,
 }
@@ -56,13 +56,13 @@ pub type HostedControlPlaneSpecControlPlaneEndpoint = super::ClusterSpecControlP
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecCorednsImage {
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registry: Option<String>,
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repository: Option<String>,
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
 }
@@ -80,7 +80,7 @@ pub struct HostedControlPlaneSpecCoredns {
     /// When images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
     /// How many.
@@ -95,10 +95,10 @@ pub struct HostedControlPlaneSpecCoredns {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecDeploymentApiServerAuditWebhookTargetAuthentication {
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default)]
     pub secret_name: String,
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_namespace: Option<String>,
     /// Key within the Secret with the token.
@@ -158,7 +158,7 @@ pub struct HostedControlPlaneSpecDeploymentApiServerKonnectivity {
     /// When images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
     /// Resources.
@@ -211,7 +211,7 @@ pub struct HostedControlPlaneSpecDeploymentApiServer {
     /// What is mounted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mounts: Option<std::collections::BTreeMap<String, super::HostedControlPlaneSpecDeploymentApiServerMountsValue>>,
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
     /// Resources.
@@ -258,7 +258,7 @@ pub struct HostedControlPlaneSpecEtcdBackupSecret {
     /// The name.
     #[serde(default)]
     pub name: String,
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Key within the Secret with the region.
@@ -302,7 +302,7 @@ pub struct HostedControlPlaneSpecEtcd {
     /// When images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
     /// Resources.
@@ -337,7 +337,7 @@ pub struct HostedControlPlaneSpecKubeProxy {
     /// When images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
     /// Resources.
@@ -349,13 +349,13 @@ pub struct HostedControlPlaneSpecKubeProxy {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecOidcProvidersValueClaimMappingsGroups {
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<String>,
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expression: Option<String>,
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<String>,
 }
@@ -378,16 +378,16 @@ pub struct HostedControlPlaneSpecOidcProvidersValueClaimMappings {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HostedControlPlaneSpecOidcProvidersValueClaimValidationRule {
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<String>,
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expression: Option<String>,
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub required_value: Option<String>,
 }
@@ -398,7 +398,7 @@ pub struct HostedControlPlaneSpecOidcProvidersValue {
     /// For whom tokens must be meant.
     #[serde(default)]
     pub audiences: Vec<String>,
-    /// A CEL expression.
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate_authority: Option<String>,
     /// From which claims of a token names come.

@@ -1,5 +1,7 @@
 //! Random objects of any version, drawn from its own schema and a seed.
 
+#![allow(dead_code, reason = "not every test uses all")]
+
 use hangar_api::Object;
 use hangar_api::registry::{KindFacts, VersionFacts};
 use serde_json::{Map, Value, json};
