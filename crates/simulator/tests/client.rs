@@ -36,7 +36,14 @@ fn server(name: &str, port: &str) -> CreateServer {
 }
 
 fn rule(service: &str, method: &str, path: &str, times: u32, action: FaultAction) -> FaultRule {
-    FaultRule { service: service.into(), method: method.into(), path_regex: path.into(), times: Some(times), action }
+    FaultRule {
+        service: service.into(),
+        method: method.into(),
+        path_regex: path.into(),
+        times: Some(times),
+        action,
+        ..FaultRule::default()
+    }
 }
 
 async fn status(cloud: &Cloud, id: &str) -> String {

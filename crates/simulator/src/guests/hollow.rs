@@ -56,10 +56,14 @@ impl GuestDriver for HollowGuests {
         });
     }
 
-    fn shut_down(&self, server_id: &str) {
+    fn stop(&self, server_id: &str) {
         if let Some(stop) = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(server_id) {
             stop.cancel();
         }
+    }
+
+    fn shut_down(&self, server_id: &str) {
+        self.stop(server_id);
         if let Some(disk) = self.disk(server_id) {
             // Not there when it never joined.
             let _ = std::fs::remove_file(disk);

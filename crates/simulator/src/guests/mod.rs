@@ -12,7 +12,10 @@ pub use hollow::HollowGuests;
 /// Called when a server turns ACTIVE and when it is gone; neither may block.
 pub trait GuestDriver: Send + Sync {
     fn boot(&self, guest: Guest);
+    /// The server is gone, and its disk with it.
     fn shut_down(&self, server_id: &str);
+    /// The server is switched off; its disk stays.
+    fn stop(&self, _server_id: &str) {}
 }
 
 /// A server as its guest sees it.
