@@ -32,7 +32,7 @@ pub(crate) enum Sent {
 impl Simulator {
     pub(crate) async fn answer_http(&self, request: Request<Body>) -> Response<Body> {
         let (head, body) = request.into_parts();
-        if is_upload(&head) {
+        if is_upload(&head.method, &head.uri) {
             let upload = Upload::read(body).await;
             return self.send(self.answer(Request::from_parts(head, Bytes::new()), upload).await);
         }

@@ -33,14 +33,23 @@ impl Upload {
                 digest.update(&data);
             }
         }
-        let sha512 = digest.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        Some(Self { size, sha512 })
+        Some(Self { size, sha512: hex(digest) })
+    }
+
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        let mut digest = Context::new(&SHA512);
+        digest.update(bytes);
+        Self { size: bytes.len() as u64, sha512: hex(digest) }
     }
 }
 
-pub(crate) fn is_upload(head: &http::request::Parts) -> bool {
-    let path = head.uri.path();
-    head.method == Method::PUT && path.starts_with("/image/") && path.ends_with("/file")
+fn hex(digest: Context) -> String {
+    digest.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+pub(crate) fn is_upload(method: &Method, uri: &http::Uri) -> bool {
+    let path = uri.path();
+    *method == Method::PUT && path.starts_with("/image/") && path.ends_with("/file")
 }
 
 pub(crate) fn answer(simulator: &Simulator, world: &mut World, ask: &Ask) -> Outcome {

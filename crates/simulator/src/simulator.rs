@@ -17,6 +17,7 @@ use crate::faults::{Call, CallInfo, Fault, FaultRule};
 use crate::forward::Forward;
 use crate::front::Sent;
 use crate::guests::{Console, GuestDriver};
+use crate::image::{Upload, is_upload};
 use crate::inventory::Inventory;
 use crate::state::{ApplicationCredential, Ids, World};
 use crate::{save, starter};
@@ -144,7 +145,8 @@ impl Simulator {
         BoxCloneSyncService::new(service_fn(move |request: http::Request<bytes::Bytes>| {
             let simulator = simulator.clone();
             async move {
-                match simulator.answer(request, None).await {
+                let upload = is_upload(request.method(), request.uri()).then(|| Upload::of(request.body()));
+                match simulator.answer(request, upload).await {
                     Sent::Whole(answer) => Ok(answer),
                     Sent::Nothing => {
                         Err(hangar_openstack::BoxError::from("connection closed before the answer was complete"))
@@ -161,6 +163,11 @@ impl Simulator {
         let served = axum::serve(listener, self.router()).with_graceful_shutdown(shutdown.cancelled_owned()).await;
         self.close()?;
         served
+    }
+
+    /// The same for a task of its own.
+    pub async fn serve_owned(self, listener: TcpListener, shutdown: CancellationToken) -> std::io::Result<()> {
+        self.serve(listener, shutdown).await
     }
 
     /// The cloud entry `openstack`: the starter's user by password.
