@@ -7,6 +7,7 @@ mod docs;
 mod generate;
 mod layers;
 mod lint;
+mod openstack_real;
 mod run;
 mod sources;
 mod test;
@@ -44,6 +45,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// A real OpenStack on this machine, and the client's suite against it
+    OpenstackReal {
+        #[command(subcommand)]
+        what: openstack_real::What,
+    },
     /// Check the links of all documents, and build the book if mdbook is installed
     Docs,
 }
@@ -67,6 +73,7 @@ fn obey(command: Command) -> Result<()> {
         Command::Test(options) => test::run(&root, &options),
         Command::Fetch => test::fetch(&root),
         Command::Bench { json } => bench::run(&root, json),
+        Command::OpenstackReal { what } => openstack_real::run(&root, &what),
         Command::Docs => docs::run(&root),
     }
 }

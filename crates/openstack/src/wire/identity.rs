@@ -76,6 +76,7 @@ pub struct ApplicationCredential {
     pub description: Option<String>,
     pub project_id: String,
     pub expires_at: Option<String>,
+    #[serde(deserialize_with = "super::null_is_default")]
     pub unrestricted: bool,
     pub roles: Vec<Named>,
 }
