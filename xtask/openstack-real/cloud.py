@@ -364,12 +364,12 @@ class Keystone:
             text = reply.read()
             return (json.loads(text) if text else {}), reply.headers
 
-    def ensure(self, collection, name, **fields):
+    def ensure(self, collection, key, /, **fields):
         """By name (or type), made if it is not there."""
         for known in self.ask('GET', f'/{collection}')[0][collection]:
-            if all(known.get(key) == value for key, value in fields.items() if key != 'password'):
+            if all(known.get(field) == value for field, value in fields.items() if field != 'password'):
                 return known['id']
-        return self.ask('POST', f'/{collection}', {name: fields})[0][name]['id']
+        return self.ask('POST', f'/{collection}', {key: fields})[0][key]['id']
 
     def grant(self, project, user, *roles):
         for role in roles:

@@ -3,6 +3,7 @@
 //! Holds: what CI runs is what people run, and cargo alone suffices to run it on a new machine.
 
 mod bench;
+mod cloud_init;
 mod docs;
 mod generate;
 mod layers;
@@ -45,6 +46,12 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Ask the real cloud-init what it makes of the documents in crates/simulator/tests/cloud_init
+    CloudInit {
+        /// Write its answers down instead of comparing them
+        #[arg(long)]
+        record: bool,
+    },
     /// A real OpenStack on this machine, and the client's suite against it
     OpenstackReal {
         #[command(subcommand)]
@@ -73,6 +80,7 @@ fn obey(command: Command) -> Result<()> {
         Command::Test(options) => test::run(&root, &options),
         Command::Fetch => test::fetch(&root),
         Command::Bench { json } => bench::run(&root, json),
+        Command::CloudInit { record } => cloud_init::run(&root, record),
         Command::OpenstackReal { what } => openstack_real::run(&root, &what),
         Command::Docs => docs::run(&root),
     }

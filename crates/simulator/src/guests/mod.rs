@@ -3,6 +3,7 @@
 mod cloud_init;
 mod hollow;
 mod join_config;
+mod multipart;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,6 +39,12 @@ impl std::fmt::Debug for Guest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Guest").field("server_id", &self.server_id).field("name", &self.name).finish_non_exhaustive()
     }
+}
+
+/// What a machine would have done to itself with its user-data: files by path, and the lines it would have run.
+pub fn dry_run(guest: &Guest) -> Result<(BTreeMap<String, String>, Vec<String>), String> {
+    let prepared = cloud_init::prepare(guest).map_err(|error| error.to_string())?;
+    Ok((prepared.files, prepared.commands.into_iter().chain(prepared.scripts).collect()))
 }
 
 /// The serial console: lines in, text out.
