@@ -196,9 +196,8 @@ def configure():
     for name, sections in configurations().items():
         lines = [line for section, values in sections.items()
                  for line in (f'[{section}]', *(f'{key} = {value}' for key, value in values.items()), '')]
-        folder = STATE / 'etc' / name
-        folder.mkdir(exist_ok=True)
-        (folder / f'{name}.conf').write_text('\n'.join(lines))
+        conf(name).parent.mkdir(exist_ok=True)
+        conf(name).write_text('\n'.join(lines))
     authority = STATE / 'etc' / 'octavia-ca.pem'
     if not authority.exists():
         run('openssl', 'req', '-x509', '-newkey', 'rsa:2048', '-days', '3650', '-subj', '/CN=octavia', '-passout', 'pass:lab',
@@ -212,7 +211,8 @@ def configure():
 # ---------------------------------------------------------------- processes
 
 def conf(service):
-    return STATE / 'etc' / service / f'{service}.conf'
+    # Glance looks for this name and no other.
+    return STATE / 'etc' / service / ('glance-api.conf' if service == 'glance' else f'{service}.conf')
 
 
 def services():
@@ -226,7 +226,7 @@ def services():
         'keystone': ('wsgi', 'keystone.wsgi.api:application', [], {'OS_KEYSTONE_CONFIG_FILES': str(conf('keystone'))}),
         'placement': ('wsgi', 'placement.wsgi.api:application', [], {'OS_PLACEMENT_CONFIG_DIR': str(conf('placement').parent)}),
         'glance': ('wsgi', 'glance.wsgi.api:application', [],
-                   {'OS_GLANCE_CONFIG_DIR': str(conf('glance').parent), 'OS_GLANCE_CONFIG_FILES': 'glance.conf'}),
+                   {'OS_GLANCE_CONFIG_DIR': str(conf('glance').parent), 'OS_GLANCE_CONFIG_FILES': 'glance-api.conf'}),
         'neutron': ('wsgi', 'neutron.wsgi.api:application', [],
                     {'OS_NEUTRON_CONFIG_DIR': str(conf('neutron').parent), 'OS_NEUTRON_CONFIG_FILES': 'neutron.conf'}),
         'nova': ('wsgi', 'nova.wsgi.osapi_compute:application', [], nova),
@@ -429,7 +429,9 @@ def up():
     for name in services():
         start(name)
     for name in APIS:
-        wait(name, lambda name=name: answers(name))
+        wait(name, lambda name=name: answers(name) or not alive(name))
+        if not alive(name):
+            fail(f'{name} died: read {STATE}/log/{name}.log')
         say(f'{name} answers')
     if not (STATE / 'mapped').exists():
         wait('the hypervisor', lambda: sql('select count(*) from nova.compute_nodes where deleted=0').stdout.strip() == '1', 120)

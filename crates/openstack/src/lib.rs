@@ -19,6 +19,7 @@ mod neutron;
 mod nova;
 mod octavia;
 mod query;
+mod robust;
 mod routers;
 mod session;
 mod transport;
@@ -33,5 +34,7 @@ pub use query::{
     FloatingIpQuery, ImageQuery, NetworkQuery, PortQuery, RouterQuery, SecurityGroupQuery, ServerQuery, SubnetQuery,
     TagFilter, TrunkQuery,
 };
+#[doc(hidden)]
+pub use robust::{fuzz_answer, fuzz_clouds_yaml};
 pub use transport::{BoxError, Transport, http_transport, transport_for};
 pub use wire::*;

@@ -104,7 +104,8 @@ pub(crate) struct ServerRecord {
     pub flavor_id: String,
     pub vcpus: u32,
     pub ram: u64,
-    /// Decoded.
+    /// Decoded; in the state file it is what it was in the request.
+    #[serde(with = "encoded")]
     pub user_data: Vec<u8>,
     /// Volumes that Nova makes from an image before the server can start.
     pub volumes_to_make: Vec<VolumeToMake>,
@@ -120,6 +121,20 @@ pub(crate) struct VolumeToMake {
     pub volume_type: Option<String>,
     pub image_id: Option<String>,
     pub delete_on_termination: bool,
+}
+
+mod encoded {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        STANDARD.decode(String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
 }
 
 pub(crate) struct Token {

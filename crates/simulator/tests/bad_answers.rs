@@ -63,7 +63,10 @@ async fn a_thousand_servers_and_ports_cost_their_pages() {
     }
     simulator.clear_journal();
     assert_eq!(cloud.servers(&ServerQuery::default()).await.unwrap().len(), 1000);
-    assert_eq!(cloud.ports(&PortQuery { network_id: Some(network), ..PortQuery::default() }).await.unwrap().len(), 1000);
+    assert_eq!(
+        cloud.ports(&PortQuery { network_id: Some(network), ..PortQuery::default() }).await.unwrap().len(),
+        1000
+    );
     assert_eq!(simulator.journal().len(), 2, "one page each");
     simulator.clear_journal();
     assert_eq!(cloud.servers(&ServerQuery { limit: Some(100), ..ServerQuery::default() }).await.unwrap().len(), 1000);
@@ -76,7 +79,12 @@ async fn a_wrong_password_is_asked_for_once_and_said() {
     let wrong = cloud_of(&simulator, &simulator.clouds_yaml(BASE).replace(starter::PASSWORD, "wrong"));
     let error = wrong.flavors().await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unauthorized);
-    assert!(error.to_string().starts_with("keystone refused POST /auth/tokens (401): The request you have made requires authentication. [req-"), "{error}");
+    assert!(
+        error.to_string().starts_with(
+            "keystone refused POST /auth/tokens (401): The request you have made requires authentication. [req-"
+        ),
+        "{error}"
+    );
     assert_eq!(simulator.journal().len(), 1);
     assert!(!format!("{error:?}{wrong:?}").contains("wrong\""));
 }
@@ -92,7 +100,10 @@ async fn a_token_that_ends_in_the_middle_is_renewed_once() {
     simulator.clear_journal();
     simulator.set_faults(vec![rule("compute", FaultAction::Unauthorized)]);
     assert_eq!(cloud.flavors().await.unwrap_err().kind, ErrorKind::Unauthorized);
-    assert_eq!(simulator.journal().iter().map(|call| call.service.as_str()).collect::<Vec<_>>(), ["compute", "identity", "compute"]);
+    assert_eq!(
+        simulator.journal().iter().map(|call| call.service.as_str()).collect::<Vec<_>>(),
+        ["compute", "identity", "compute"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -130,8 +141,16 @@ async fn answers_that_make_no_sense_are_named_and_not_repeated() {
         (FaultAction::ProxyPage(502), ErrorKind::Server, "No server is available"),
         (FaultAction::ProxyPage(200), ErrorKind::Malformed, "unreadable answer"),
         (FaultAction::HalfAnswer, ErrorKind::Malformed, "unreadable answer"),
-        (FaultAction::Fail { status: 200, body: serde_json::json!({"other": []}) }, ErrorKind::Malformed, "no flavors in it"),
-        (FaultAction::Fail { status: 200, body: serde_json::json!({"flavors": 7}) }, ErrorKind::Malformed, "invalid type"),
+        (
+            FaultAction::Fail { status: 200, body: serde_json::json!({"other": []}) },
+            ErrorKind::Malformed,
+            "no flavors in it",
+        ),
+        (
+            FaultAction::Fail { status: 200, body: serde_json::json!({"flavors": 7}) },
+            ErrorKind::Malformed,
+            "invalid type",
+        ),
         (FaultAction::LoseReply, ErrorKind::Unreachable, "connection closed"),
         (FaultAction::Drop, ErrorKind::Unreachable, "connection closed"),
         (FaultAction::Endless, ErrorKind::Unreachable, "no answer within 30 s"),
@@ -155,7 +174,8 @@ async fn answers_that_make_no_sense_are_named_and_not_repeated() {
 #[tokio::test(start_paused = true)]
 async fn a_page_that_points_to_itself_does_not_go_round_for_ever() {
     let (simulator, cloud) = cloud();
-    let body = serde_json::json!({"flavors": [], "flavors_links": [{"rel": "next", "href": "http://cloud.test/x?marker=1"}]});
+    let body =
+        serde_json::json!({"flavors": [], "flavors_links": [{"rel": "next", "href": "http://cloud.test/x?marker=1"}]});
     simulator.set_faults(vec![rule("compute", FaultAction::Fail { status: 200, body })]);
     let error = cloud.flavors().await.unwrap_err();
     assert!(error.kind == ErrorKind::Malformed && error.message.contains("the same page"), "{error}");
@@ -166,7 +186,10 @@ async fn an_endpoint_that_the_catalog_does_not_have_is_named() {
     let (simulator, _) = cloud();
     let yaml = simulator.clouds_yaml(BASE).replace("region_name: RegionOne", "region_name: elsewhere");
     let error = cloud_of(&simulator, &yaml).volumes(None).await.unwrap_err();
-    assert!(error.to_string().contains("no public endpoint of type block-storage in region elsewhere: check region_name"), "{error}");
+    assert!(
+        error.to_string().contains("no public endpoint of type block-storage in region elsewhere: check region_name"),
+        "{error}"
+    );
     let token = serde_json::json!({"token": {"issued_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-01T01:00:00Z", "project": {"id": "p", "name": "p"}, "catalog": []}});
     simulator.set_faults(vec![rule("identity", FaultAction::Fail { status: 201, body: token })]);
     let error = cloud_of(&simulator, &simulator.clouds_yaml(BASE)).flavors().await.unwrap_err();
@@ -256,10 +279,16 @@ async fn over_https_only_the_right_authority_is_believed() {
 async fn a_journal_tells_who_asked_what_and_what_became_of_it() {
     let (simulator, cloud) = cloud();
     cloud.flavors().await.unwrap();
-    simulator.set_faults(vec![FaultRule { times: Some(1), project: Some("demo".into()), ..rule("compute", FaultAction::LoseReply) }]);
+    simulator.set_faults(vec![FaultRule {
+        times: Some(1),
+        project: Some("demo".into()),
+        ..rule("compute", FaultAction::LoseReply)
+    }]);
     cloud.flavors().await.unwrap_err();
-    let told: Vec<(String, u16, String)> = simulator.journal().into_iter().map(|call| (call.caller, call.status, call.outcome)).collect();
-    let told: Vec<(&str, u16, &str)> = told.iter().map(|(caller, status, outcome)| (caller.as_str(), *status, outcome.as_str())).collect();
+    let told: Vec<(String, u16, String)> =
+        simulator.journal().into_iter().map(|call| (call.caller, call.status, call.outcome)).collect();
+    let told: Vec<(&str, u16, &str)> =
+        told.iter().map(|(caller, status, outcome)| (caller.as_str(), *status, outcome.as_str())).collect();
     assert_eq!(told, [("", 201, "answered"), ("demo@demo", 200, "answered"), ("demo@demo", 0, "lost")]);
 }
 
@@ -286,7 +315,11 @@ async fn what_was_answered_is_still_true_after_a_sudden_death() {
 #[tokio::test]
 async fn a_request_that_a_proxy_repeats_is_done_twice() {
     let (simulator, cloud) = cloud();
-    simulator.set_faults(vec![FaultRule { method: "POST".into(), times: Some(1), ..rule("network", FaultAction::Twice) }]);
+    simulator.set_faults(vec![FaultRule {
+        method: "POST".into(),
+        times: Some(1),
+        ..rule("network", FaultAction::Twice)
+    }]);
     let port = CreatePort { network_id: starter::NETWORK_ID.into(), name: "p".into(), ..CreatePort::default() };
     cloud.create_port(&port).await.unwrap();
     assert_eq!(simulator.inventory().of_kind("port").count(), 2);
@@ -316,7 +349,8 @@ async fn addresses_of_the_cloud_lead_to_what_stands_behind_them() {
     };
     let opened = async |address: String, port: u16| {
         let mut watch = simulator.forwards_watch();
-        let found = watch.wait_for(|all| all.iter().any(|one| one.address == address && one.port == port)).await.unwrap();
+        let found =
+            watch.wait_for(|all| all.iter().any(|one| one.address == address && one.port == port)).await.unwrap();
         found.iter().find(|one| one.address == address).unwrap().clone()
     };
 
@@ -326,22 +360,40 @@ async fn addresses_of_the_cloud_lead_to_what_stands_behind_them() {
     let port = cloud.create_port(&port).await.unwrap();
     let fixed = port.fixed_ips[0].ip_address.clone().unwrap();
     simulator.set_backend(&fixed, port_number, Some(&behind[0].to_string()));
-    let ip = CreateFloatingIp { floating_network_id: starter::PUBLIC_NETWORK_ID.into(), port_id: Some(port.id.clone()), ..CreateFloatingIp::default() };
+    let ip = CreateFloatingIp {
+        floating_network_id: starter::PUBLIC_NETWORK_ID.into(),
+        port_id: Some(port.id.clone()),
+        ..CreateFloatingIp::default()
+    };
     let ip = cloud.create_floating_ip(&ip).await.unwrap();
     let forward = opened(ip.floating_ip_address.clone(), port_number).await;
     assert_eq!(forward.local, format!("{}:{port_number}", ip.floating_ip_address), "{forward:?}");
     assert_eq!(says(&forward.local).await, "one");
 
     // A load balancer of the tenant's network: its address is not this machine's, so it answers where it says.
-    let member = |name: &str, at: std::net::SocketAddr| CreateMember { name: name.into(), address: at.ip().to_string(), protocol_port: at.port(), ..CreateMember::default() };
+    let member = |name: &str, at: std::net::SocketAddr| CreateMember {
+        name: name.into(),
+        address: at.ip().to_string(),
+        protocol_port: at.port(),
+        ..CreateMember::default()
+    };
     let pool = CreatePool {
         protocol: "TCP".into(),
         lb_algorithm: "ROUND_ROBIN".into(),
         members: vec![member("a", behind[0]), member("b", behind[1])],
         ..CreatePool::default()
     };
-    let listener = CreateListener { protocol: "TCP".into(), protocol_port: 6443, default_pool: Some(Box::new(pool)), ..CreateListener::default() };
-    let balancer = CreateLoadBalancer { vip_subnet_id: Some(starter::SUBNET_ID.into()), listeners: vec![listener], ..CreateLoadBalancer::default() };
+    let listener = CreateListener {
+        protocol: "TCP".into(),
+        protocol_port: 6443,
+        default_pool: Some(Box::new(pool)),
+        ..CreateListener::default()
+    };
+    let balancer = CreateLoadBalancer {
+        vip_subnet_id: Some(starter::SUBNET_ID.into()),
+        listeners: vec![listener],
+        ..CreateLoadBalancer::default()
+    };
     let balancer = cloud.create_load_balancer(&balancer).await.unwrap();
     let forward = opened(balancer.vip_address.clone().unwrap(), 6443).await;
     let mut heard = vec![says(&forward.local).await, says(&forward.local).await];

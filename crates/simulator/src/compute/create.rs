@@ -203,6 +203,10 @@ fn volumes(world: &World, ask: &Ask, wanted: &CreateServer) -> Result<(Vec<Ready
 
 fn quotas(world: &World, ask: &Ask, flavor: &Flavor) -> Result<(), Refusal> {
     let state = &world.state;
+    // Counting takes a while in a large cloud.
+    if ["instances", "cores", "ram"].iter().all(|name| state.limit(&ask.project_id, name) < 0) {
+        return Ok(());
+    }
     let cores: u32 = state.servers_of(&ask.project_id).map(|record| record.vcpus).sum();
     let ram: u64 = state.servers_of(&ask.project_id).map(|record| record.ram).sum();
     let checks = [

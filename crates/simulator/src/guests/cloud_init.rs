@@ -35,7 +35,9 @@ pub(crate) enum UserDataError {
     Gzip(String),
     #[error("cloud-init: base64 in {0} cannot be decoded")]
     Base64(String),
-    #[error("cloud-init: user-data begins with `{0}`, which is neither #cloud-config nor anything else that is understood")]
+    #[error(
+        "cloud-init: user-data begins with `{0}`, which is neither #cloud-config nor anything else that is understood"
+    )]
     NotCloudConfig(String),
     #[error("cloud-init: `{0}` names addresses to fetch user-data from, and nothing can be fetched here")]
     Include(String),
@@ -75,7 +77,8 @@ impl Found {
         let text = std::str::from_utf8(bytes).map_err(|_| UserDataError::NotText)?;
         let text = render(text.trim_start_matches('\u{feff}'), guest)?;
         let first = text.lines().next().unwrap_or_default().trim();
-        let is = |name: &str, mark: &str| kind == name || (matches!(kind, "" | "text/jinja2") && first.starts_with(mark));
+        let is =
+            |name: &str, mark: &str| kind == name || (matches!(kind, "" | "text/jinja2") && first.starts_with(mark));
         if is("text/cloud-config-archive", "#cloud-config-archive") {
             let list = yaml(&text)?;
             for entry in list.as_array().into_iter().flatten() {
@@ -256,10 +259,19 @@ pub(crate) mod tests {
         let part = |headers: &str, body: &str| format!("--x\n{headers}\n\n{body}\n");
         let plain = part("Content-Type: text/cloud-config", PLAIN);
         let encoded = part("Content-Type: text/plain\nContent-Transfer-Encoding: base64", &STANDARD.encode(PLAIN));
-        let mime = |part: &str| format!("Content-Type: multipart/mixed; boundary=\"x\"\nMIME-Version: 1.0\n\n{part}--x--\n").into_bytes();
-        let all = [PLAIN.as_bytes().to_vec(), gzip(PLAIN), mime(&plain), mime(&encoded), gzip(&String::from_utf8(mime(&plain)).unwrap())];
+        let mime = |part: &str| {
+            format!("Content-Type: multipart/mixed; boundary=\"x\"\nMIME-Version: 1.0\n\n{part}--x--\n").into_bytes()
+        };
+        let all = [
+            PLAIN.as_bytes().to_vec(),
+            gzip(PLAIN),
+            mime(&plain),
+            mime(&encoded),
+            gzip(&String::from_utf8(mime(&plain)).unwrap()),
+        ];
         for user_data in all {
-            let prepared = prepare(&guest(user_data.clone())).unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&user_data)));
+            let prepared = prepare(&guest(user_data.clone()))
+                .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&user_data)));
             assert_eq!(prepared.files["/a"], "hello");
             assert_eq!(prepared.commands, ["date", "echo hi"]);
         }
@@ -273,7 +285,10 @@ pub(crate) mod tests {
             )
         };
         let replaced = prepare(&guest(mime(""))).unwrap();
-        assert_eq!((replaced.commands, replaced.scripts), (vec!["z".to_owned(), "b".to_owned()], vec!["#!/bin/sh".to_owned(), "c".to_owned()]));
+        assert_eq!(
+            (replaced.commands, replaced.scripts),
+            (vec!["z".to_owned(), "b".to_owned()], vec!["#!/bin/sh".to_owned(), "c".to_owned()])
+        );
         let appended = prepare(&guest(mime("merge_how: 'dict(recurse_array)+list(append)+str()'\n"))).unwrap();
         assert_eq!(appended.commands, ["z", "a", "b"]);
     }

@@ -138,7 +138,8 @@ mod tests {
     #[test]
     fn nested_and_encoded_parts_come_out_in_order() {
         let message = "From nobody\nContent-Type: multipart/mixed;\n boundary=\"out\"\nMIME-Version: 1.0\n\nignored\n--out\nContent-Type: text/plain\n\none\n--out\nContent-Type: multipart/mixed; boundary=in\n\n--in\nContent-Transfer-Encoding: quoted-printable\n\ntw=6F=\n!\n--in--\n--out\n\n\n--out--\nignored\n";
-        let found: Vec<String> = parts(message.as_bytes()).unwrap().into_iter().map(|part| String::from_utf8(part.1).unwrap()).collect();
+        let found: Vec<String> =
+            parts(message.as_bytes()).unwrap().into_iter().map(|part| String::from_utf8(part.1).unwrap()).collect();
         assert_eq!(found, ["one", "two!"]);
         assert_eq!(parts(b"#cloud-config\n").unwrap(), [(String::new(), b"#cloud-config\n".to_vec())]);
         assert!(parts(b"MIME-Version: 1.0\nContent-Type: multipart/mixed\n\n--x\n").unwrap().is_empty());
