@@ -125,7 +125,7 @@ pub(crate) fn page<T: Listed>(
             return Err(BadPage::Marker(marker.to_owned()));
         }
     }
-    let mut fitting = items.filter(|item| may_fit(item, query)).map(|item| json!(item)).filter(|item| fits(item));
+    let fitting = items.filter(|item| may_fit(item, query)).map(|item| json!(item)).filter(|item| fits(item));
     let mut page: Vec<Value> = Vec::new();
     let mut more = false;
     if let Some(key) = query.first("sort_key") {
@@ -137,7 +137,7 @@ pub(crate) fn page<T: Listed>(
         more = all.len() > limit;
         page.extend(all.into_iter().take(limit));
     } else {
-        while let Some(item) = fitting.next() {
+        for item in fitting {
             if page.len() == limit {
                 more = true;
                 break;

@@ -15,6 +15,7 @@ use std::sync::PoisonError;
 use serde_json::value::RawValue;
 
 use crate::state::{State, World};
+use crate::table::Change;
 use crate::{Simulator, SimulatorError};
 
 /// A log longer than this, and than the state itself, is folded into the state.
@@ -85,7 +86,7 @@ fn private(path: &Path, append: bool) -> io::Result<fs::File> {
 impl Simulator {
     /// Writes down what changed since the last time; called with the lock held, so that lines are in order.
     pub(crate) fn record(&self, world: &mut World) {
-        let changes: Vec<(&str, Vec<(String, Option<String>)>)> =
+        let changes: Vec<(&str, Vec<Change>)> =
             world.state.tables().into_iter().map(|(name, rows)| (name, rows.take_changes())).collect();
         let leads = |name: &str| matches!(name, "floating_ips" | "load_balancers" | "listeners" | "pools" | "members");
         if changes.iter().any(|(name, rows)| leads(name) && !rows.is_empty()) {

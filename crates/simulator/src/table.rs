@@ -67,15 +67,17 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Table<T> {
     }
 }
 
+/// An id, and the row as JSON or nothing if it is gone.
+pub(crate) type Change = (String, Option<String>);
+
 /// A table whose rows can be written down and read back without knowing what they are.
 pub(crate) trait Rows {
-    /// (id, row as JSON or nothing if it is gone)
-    fn take_changes(&mut self) -> Vec<(String, Option<String>)>;
+    fn take_changes(&mut self) -> Vec<Change>;
     fn put(&mut self, id: &str, row: Option<&str>) -> Result<(), serde_json::Error>;
 }
 
 impl<T: Serialize + DeserializeOwned> Rows for Table<T> {
-    fn take_changes(&mut self) -> Vec<(String, Option<String>)> {
+    fn take_changes(&mut self) -> Vec<Change> {
         let changed = std::mem::take(&mut self.changed);
         // Rows are plain data: what cannot be written as JSON does not exist in here.
         let row = |id: &String| self.rows.get(id).and_then(|row| serde_json::to_string(row).ok());

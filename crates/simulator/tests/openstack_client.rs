@@ -24,7 +24,9 @@ fn python() -> PathBuf {
     let python = folder.join("bin/python");
     if !folder.join("complete").exists() {
         run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&folder));
-        run(Command::new(&python).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]).args(CLIENT));
+        run(Command::new(&python)
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+            .args(CLIENT));
         std::fs::write(folder.join("complete"), "").unwrap();
     }
     python
@@ -44,7 +46,11 @@ async fn the_real_client_walks_through_ninety_steps_and_leaves_nothing() {
     let walk = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/openstack_client/walk.py");
     let folder = dir.path().to_owned();
     let output = tokio::task::spawn_blocking(move || {
-        run(Command::new(python()).arg(walk).arg(folder).arg(format!("{base}/identity/v3")).env("PYTHONWARNINGS", "ignore"))
+        run(Command::new(python())
+            .arg(walk)
+            .arg(folder)
+            .arg(format!("{base}/identity/v3"))
+            .env("PYTHONWARNINGS", "ignore"))
     });
     let output = output.await.unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -14,7 +14,7 @@ use crate::state::{PoolMember, State, World};
 pub(super) fn answer(simulator: &Simulator, world: &mut World, ask: &Ask, pool: &str, rest: &[&str]) -> Outcome {
     let state = &world.state;
     if let [id] = rest
-        && !state.members.get(*id).is_some_and(|row| row.pool_id == pool)
+        && state.members.get(*id).is_none_or(|row| row.pool_id != pool)
     {
         return Err(missing("Member", id));
     }

@@ -14,7 +14,7 @@ use crate::Simulator;
 use crate::ask::Ask;
 use crate::reply::{Outcome, Refusal, Reply};
 use crate::state::{State, World};
-use crate::table::{Rows, Table};
+use crate::table::{Change, Rows, Table};
 
 /// Ports by id. Changes go through here, so that `taken` always agrees with the rows.
 #[derive(Clone, Default)]
@@ -71,7 +71,7 @@ impl<'de> Deserialize<'de> for Ports {
 }
 
 impl Rows for Ports {
-    fn take_changes(&mut self) -> Vec<(String, Option<String>)> {
+    fn take_changes(&mut self) -> Vec<Change> {
         self.table.take_changes()
     }
 

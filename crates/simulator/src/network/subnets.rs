@@ -223,7 +223,8 @@ mod tests {
 
     #[test]
     fn pools_leave_out_the_ends_and_the_gateway() {
-        let table: [(&str, Option<&str>, &[(&str, &str)]); 4] = [
+        type Row = (&'static str, Option<&'static str>, &'static [(&'static str, &'static str)]);
+        let table: [Row; 4] = [
             ("10.0.0.0/24", Some("10.0.0.1"), &[("10.0.0.2", "10.0.0.254")]),
             ("10.0.0.0/29", Some("10.0.0.3"), &[("10.0.0.1", "10.0.0.2"), ("10.0.0.4", "10.0.0.6")]),
             ("10.0.0.0/30", None, &[("10.0.0.1", "10.0.0.2")]),

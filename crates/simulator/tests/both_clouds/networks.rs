@@ -177,8 +177,8 @@ async fn ports_keep_addresses_apart_and_trunks_keep_ports() {
     assert_eq!(cloud.add_sub_ports(&made.id, &[sub]).await.unwrap().sub_ports.len(), 1);
     assert_eq!(kind(cloud.delete_port(&open.id).await), ErrorKind::Conflict);
     assert_eq!(kind(cloud.delete_port(&port.id).await), ErrorKind::Conflict);
-    cloud.remove_sub_ports(&made.id, &[port.id.clone()]).await.unwrap();
-    assert_eq!(kind(cloud.remove_sub_ports(&made.id, &[port.id.clone()]).await), ErrorKind::NotFound);
+    cloud.remove_sub_ports(&made.id, std::slice::from_ref(&port.id)).await.unwrap();
+    assert_eq!(kind(cloud.remove_sub_ports(&made.id, std::slice::from_ref(&port.id)).await), ErrorKind::NotFound);
     let by_port = TrunkQuery { port_id: Some(open.id.clone()), ..TrunkQuery::default() };
     assert_eq!(cloud.trunks(&by_port).await.unwrap()[0].id, made.id);
     cloud.delete_trunk(&made.id).await.unwrap();
@@ -251,7 +251,7 @@ async fn security_groups_have_rules_that_are_not_doubled() {
     let default = CreateSecurityGroup { name: "default".into(), ..CreateSecurityGroup::default() };
     assert_eq!(kind(cloud.create_security_group(&default).await), ErrorKind::Conflict);
     cloud.delete_security_group_rule(&made[0].id).await.unwrap();
-    cloud.set_tags("security-groups", &group.id, &[place.tag.clone()]).await.unwrap();
+    cloud.set_tags("security-groups", &group.id, std::slice::from_ref(&place.tag)).await.unwrap();
     let tagged = SecurityGroupQuery {
         tags: TagFilter { any: vec![place.tag.clone()], ..TagFilter::default() },
         ..SecurityGroupQuery::default()

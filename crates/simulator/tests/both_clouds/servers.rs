@@ -73,7 +73,7 @@ async fn a_server_lives_from_build_to_not_found() {
     assert_eq!(cloud.server(&id).await.unwrap().status, "BUILD");
     status(cloud, &id, "ACTIVE").await;
     let server = cloud.server(&id).await.unwrap();
-    assert_eq!(server.tags, [place.tag.clone()]);
+    assert_eq!(server.tags, std::slice::from_ref(&place.tag));
     assert_eq!((server.metadata["role"].as_str(), server.config_drive.as_str()), ("worker", "True"));
     assert_eq!(
         (server.vm_state.as_deref(), server.power_state, server.task_state.as_deref()),
@@ -94,7 +94,7 @@ async fn a_server_lives_from_build_to_not_found() {
     assert_eq!(cloud.server_interfaces(&id).await.unwrap()[0].port_id, port.id);
     assert_eq!(
         cloud.server_groups().await.unwrap().iter().find(|known| known.id == group.id).unwrap().members,
-        [id.clone()]
+        std::slice::from_ref(&id)
     );
 
     // The name is a regular expression: without anchors it is looked for anywhere.
