@@ -3,10 +3,12 @@
 //! Holds: what CI runs is what people run, and cargo alone suffices to run it on a new machine.
 
 mod bench;
+mod cloud_init;
 mod docs;
 mod generate;
 mod layers;
 mod lint;
+mod openstack_real;
 mod run;
 mod soak;
 mod sources;
@@ -47,6 +49,17 @@ enum Command {
     },
     /// Convert random objects between all versions, there and back
     Soak(soak::Options),
+    /// Ask the real cloud-init what it makes of the documents in crates/simulator/tests/cloud_init
+    CloudInit {
+        /// Write its answers down instead of comparing them
+        #[arg(long)]
+        record: bool,
+    },
+    /// A real OpenStack on this machine, and the client's suite against it
+    OpenstackReal {
+        #[command(subcommand)]
+        what: openstack_real::What,
+    },
     /// Check the links of all documents, and build the book if mdbook is installed
     Docs,
 }
@@ -71,6 +84,8 @@ fn obey(command: Command) -> Result<()> {
         Command::Fetch => test::fetch(&root),
         Command::Bench { json } => bench::run(&root, json),
         Command::Soak(options) => soak::run(&root, &options),
+        Command::CloudInit { record } => cloud_init::run(&root, record),
+        Command::OpenstackReal { what } => openstack_real::run(&root, &what),
         Command::Docs => docs::run(&root),
     }
 }

@@ -186,11 +186,43 @@ pub enum Simulated {
     /// Everything that tenants have in the running simulated cloud
     Inventory,
     /// Run a simulated OpenStack on its own, in the foreground
-    Openstack {
-        #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
-        listen: String,
-        /// Keep its state in this file
-        #[arg(long, value_name = "FILE")]
-        state: Option<PathBuf>,
-    },
+    Openstack(SimulatedOpenstack),
+}
+
+#[derive(clap::Args)]
+pub struct SimulatedOpenstack {
+    #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    pub listen: String,
+    /// Keep its state in this file
+    #[arg(long, value_name = "FILE")]
+    pub state: Option<PathBuf>,
+    /// Also write the clouds.yaml to this file
+    #[arg(long, value_name = "FILE")]
+    pub clouds: Option<PathBuf>,
+    /// Begin with users and nothing else: no network, image or flavor
+    #[arg(long)]
+    pub bare: bool,
+    /// Let everything happen this many times faster
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
+    pub speed: f64,
+    /// Rules of trouble, as a JSON list in a file; `PUT /admin/faults` replaces them later
+    #[arg(long, value_name = "FILE")]
+    pub faults: Option<PathBuf>,
+    /// What runs on servers
+    #[arg(long, value_enum, default_value_t = Guests::None)]
+    pub guests: Guests,
+    /// Serve HTTPS, with a new authority whose certificate goes to this file
+    #[arg(long, value_name = "CA_FILE")]
+    pub tls: Option<PathBuf>,
+    /// Let floating IPs and virtual IPs answer on this machine; the external network is 127.24.4.0/24 then
+    #[arg(long)]
+    pub forward: bool,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum Guests {
+    /// Nothing: servers are ACTIVE and that is all
+    None,
+    /// Nodes that join as their user-data says and report that every pod runs
+    Hollow,
 }

@@ -1,27 +1,25 @@
-//! One request: session, URL, headers, deadline, answer.
+//! One request: session, URL, headers, budget, deadline, answer.
 //!
-//! Holds: at most [`AT_ONCE`] requests of one credential are under way, each ends within [`DEADLINE`], a refused token is
-//! renewed once and the request repeated once.
+//! Holds: what [`Limits`] says is kept, a refused token is renewed once and the request repeated once, and every call that
+//! was made is counted.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
-use tokio::sync::Semaphore;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::ServiceExt;
 
+use crate::budget::{Budget, Limits};
 use crate::counts::Counter;
 use crate::error::{ErrorKind, Target};
 use crate::query::{Pairs, encode};
 use crate::session::{Keeper, Session, target, unusable};
 use crate::{CallCounts, CloudConfig, Error, Service, Transport};
 
-const AT_ONCE: usize = 8;
-const DEADLINE: Duration = Duration::from_secs(30);
 /// Server tags and metadata in lists, tags at creation.
 const MICROVERSION: &str = "2.53";
 
@@ -33,8 +31,22 @@ struct Inner {
     config: CloudConfig,
     transport: Transport,
     keeper: Keeper,
-    places: Semaphore,
+    budget: Budget,
     counter: Counter,
+}
+
+/// What a request has besides its target.
+#[derive(Default, Clone, Copy)]
+pub(crate) struct Extra<'a> {
+    pub query: &'a str,
+    pub body: Option<&'a Value>,
+    /// Instead of a JSON body.
+    pub file: Option<&'a Bytes>,
+    /// Instead of the usual one.
+    pub microversion: Option<&'a str>,
+    /// Only while this is the revision (Neutron).
+    pub revision: Option<u64>,
+    pub content_type: Option<&'a str>,
 }
 
 impl std::fmt::Debug for Cloud {
@@ -52,14 +64,12 @@ struct Answer {
 impl Cloud {
     /// Does no I/O: the first call gets the token.
     pub fn new(config: CloudConfig, transport: Transport) -> Self {
-        let keeper = Keeper::default();
-        Self(Arc::new(Inner {
-            config,
-            transport,
-            keeper,
-            places: Semaphore::new(AT_ONCE),
-            counter: Counter::default(),
-        }))
+        Self::with_limits(config, transport, Limits::default())
+    }
+
+    pub fn with_limits(config: CloudConfig, transport: Transport, limits: Limits) -> Self {
+        let (keeper, budget, counter) = (Keeper::default(), Budget::new(limits), Counter::default());
+        Self(Arc::new(Inner { config, transport, keeper, budget, counter }))
     }
 
     pub fn config(&self) -> &CloudConfig {
@@ -70,8 +80,32 @@ impl Cloud {
         self.0.counter.snapshot()
     }
 
+    /// Counters and times of all calls, in the text format of Prometheus.
+    pub fn metrics(&self) -> String {
+        self.0.counter.1.text()
+    }
+
     pub async fn project_id(&self) -> Result<String, Error> {
         Ok(self.session(None).await?.project_id.clone())
+    }
+
+    /// Where a service is, without a slash at the end.
+    pub(crate) async fn endpoint(&self, service: Service) -> Result<String, Error> {
+        let target = Target { service, method: Method::GET, path: String::new() };
+        let session = self.session(None).await?;
+        session.endpoint(service, &self.0.config).map_err(|why| target.error(ErrorKind::Malformed, why))
+    }
+
+    /// What Keystone says about our token.
+    pub(crate) async fn whoami<T: DeserializeOwned>(&self) -> Result<T, Error> {
+        let target = Target { service: Service::Keystone, method: Method::GET, path: "/auth/tokens".to_owned() };
+        let session = self.session(None).await?;
+        let request = Request::builder()
+            .uri(format!("{}{}", self.0.config.auth_url, target.path))
+            .header("x-auth-token", &session.token)
+            .header("x-subject-token", &session.token);
+        let answer = self.exchange(&target, request, Extra::default()).await?;
+        serde_json::from_slice(&answer.body).map_err(|error| target.malformed(answer.status, &answer.headers, error))
     }
 
     /// Every page of a collection.
@@ -86,7 +120,7 @@ impl Cloud {
         let mut query = encode(query);
         loop {
             let target = Target { service, method: Method::GET, path: path.to_owned() };
-            let answer = self.send(&target, &query, None).await?;
+            let answer = self.send(&target, Extra { query: &query, ..Extra::default() }).await?;
             let bad = |why: String| target.malformed(answer.status, &answer.headers, why);
             let mut page: Value = serde_json::from_slice(&answer.body).map_err(|error| bad(error.to_string()))?;
             let next = next_query(&page, collection);
@@ -101,8 +135,38 @@ impl Cloud {
         }
     }
 
+    /// What stands under `name` in the answer.
+    pub(crate) async fn show<T: DeserializeOwned>(&self, service: Service, path: &str, name: &str) -> Result<T, Error> {
+        self.read(Target { service, method: Method::GET, path: path.to_owned() }, name, Extra::default()).await
+    }
+
+    /// Sends `{name: body}` and reads what stands under `name` in the answer.
+    pub(crate) async fn create<T: DeserializeOwned>(
+        &self,
+        service: Service,
+        path: &str,
+        name: &str,
+        body: &impl Serialize,
+    ) -> Result<T, Error> {
+        let body = json!({name: body});
+        self.read(Target { service, method: Method::POST, path: path.to_owned() }, name, with(&body)).await
+    }
+
+    pub(crate) async fn update<T: DeserializeOwned>(
+        &self,
+        service: Service,
+        path: &str,
+        name: &str,
+        body: &impl Serialize,
+        revision: Option<u64>,
+    ) -> Result<T, Error> {
+        let body = json!({name: body});
+        let extra = Extra { revision, ..with(&body) };
+        self.read(Target { service, method: Method::PUT, path: path.to_owned() }, name, extra).await
+    }
+
     pub(crate) async fn get<T: DeserializeOwned>(&self, service: Service, path: &str) -> Result<T, Error> {
-        self.read(Target { service, method: Method::GET, path: path.to_owned() }, None).await
+        self.read(Target { service, method: Method::GET, path: path.to_owned() }, "", Extra::default()).await
     }
 
     pub(crate) async fn post<T: DeserializeOwned>(
@@ -111,7 +175,7 @@ impl Cloud {
         path: &str,
         body: &Value,
     ) -> Result<T, Error> {
-        self.read(Target { service, method: Method::POST, path: path.to_owned() }, Some(body)).await
+        self.read(Target { service, method: Method::POST, path: path.to_owned() }, "", with(body)).await
     }
 
     pub(crate) async fn put<T: DeserializeOwned>(
@@ -120,53 +184,76 @@ impl Cloud {
         path: &str,
         body: &Value,
     ) -> Result<T, Error> {
-        self.read(Target { service, method: Method::PUT, path: path.to_owned() }, Some(body)).await
+        self.read(Target { service, method: Method::PUT, path: path.to_owned() }, "", with(body)).await
+    }
+
+    /// When the answer says nothing worth reading.
+    pub(crate) async fn tell(
+        &self,
+        service: Service,
+        method: Method,
+        path: &str,
+        extra: Extra<'_>,
+    ) -> Result<(), Error> {
+        self.send(&Target { service, method, path: path.to_owned() }, extra).await.map(drop)
     }
 
     pub(crate) async fn delete(&self, service: Service, path: &str) -> Result<(), Error> {
-        let target = Target { service, method: Method::DELETE, path: path.to_owned() };
-        self.send(&target, "", None).await.map(drop)
+        self.tell(service, Method::DELETE, path, Extra::default()).await
     }
 
-    async fn read<T: DeserializeOwned>(&self, target: Target, body: Option<&Value>) -> Result<T, Error> {
-        let answer = self.send(&target, "", body).await?;
-        serde_json::from_slice(&answer.body).map_err(|error| target.malformed(answer.status, &answer.headers, error))
+    pub(crate) async fn read<T: DeserializeOwned>(
+        &self,
+        target: Target,
+        name: &str,
+        extra: Extra<'_>,
+    ) -> Result<T, Error> {
+        let answer = self.send(&target, extra).await?;
+        let bad = |why: String| target.malformed(answer.status, &answer.headers, why);
+        if name.is_empty() {
+            return serde_json::from_slice(&answer.body).map_err(|error| bad(error.to_string()));
+        }
+        let mut body: Value = serde_json::from_slice(&answer.body).map_err(|error| bad(error.to_string()))?;
+        let part = body.get_mut(name).map(Value::take).ok_or_else(|| bad(format!("no {name} in it")))?;
+        serde_json::from_value(part).map_err(|error| bad(error.to_string()))
     }
 
-    async fn send(&self, target: &Target, query: &str, body: Option<&Value>) -> Result<Answer, Error> {
+    async fn send(&self, target: &Target, extra: Extra<'_>) -> Result<Answer, Error> {
         let session = self.session(None).await?;
-        match self.send_as(&session, target, query, body).await {
+        match self.send_as(&session, target, extra).await {
             Err(error) if error.kind == ErrorKind::Unauthorized => {
                 let session = self.session(Some(&session)).await?;
-                self.send_as(&session, target, query, body).await
+                self.send_as(&session, target, extra).await
             }
             other => other,
         }
     }
 
-    async fn send_as(
-        &self,
-        session: &Session,
-        target: &Target,
-        query: &str,
-        body: Option<&Value>,
-    ) -> Result<Answer, Error> {
+    async fn send_as(&self, session: &Session, target: &Target, extra: Extra<'_>) -> Result<Answer, Error> {
         // Not `NotFound`: that word is about what was asked for.
         let missing = |why: String| target.error(ErrorKind::Malformed, why);
         let base = session.endpoint(target.service, &self.0.config).map_err(missing)?;
-        let mark = if query.is_empty() { "" } else { "?" };
+        let mark = if extra.query.is_empty() { "" } else { "?" };
         let mut request = Request::builder()
             .method(target.method.clone())
-            .uri(format!("{base}{}{mark}{query}", target.path))
+            .uri(format!("{base}{}{mark}{}", target.path, extra.query))
             .header("x-auth-token", &session.token);
-        if target.service == Service::Nova {
-            request = request
-                .header("x-openstack-nova-api-version", MICROVERSION)
-                .header("openstack-api-version", format!("compute {MICROVERSION}"));
+        match (target.service, extra.microversion) {
+            (Service::Nova, wanted) => {
+                let version = wanted.unwrap_or(MICROVERSION);
+                request = request
+                    .header("x-openstack-nova-api-version", version)
+                    .header("openstack-api-version", format!("compute {version}"));
+            }
+            (Service::Cinder, Some(version)) => {
+                request = request.header("openstack-api-version", format!("volume {version}"));
+            }
+            _ => {}
         }
-        let answer = self.exchange(target, request, body).await;
-        self.0.counter.count(target.service, &target.method, &target.path, answer.is_ok());
-        answer
+        if let Some(revision) = extra.revision {
+            request = request.header("if-match", format!("revision_number={revision}"));
+        }
+        self.exchange(target, request, extra).await
     }
 
     async fn session(&self, refused: Option<&Arc<Session>>) -> Result<Arc<Session>, Error> {
@@ -179,7 +266,7 @@ impl Cloud {
         let target = target();
         let request = Request::builder().method(Method::POST).uri(format!("{}{}", config.auth_url, target.path));
         self.0.counter.token();
-        let answer = self.exchange(&target, request, Some(&config.auth_request)).await?;
+        let answer = self.exchange(&target, request, with(&config.auth_request)).await?;
         let token = answer.headers.get("x-subject-token").and_then(|value| value.to_str().ok()).map(str::to_owned);
         let token = token.ok_or_else(|| unusable("the answer has no X-Subject-Token header".to_owned()))?;
         let reply = serde_json::from_slice(&answer.body)
@@ -191,29 +278,79 @@ impl Cloud {
         &self,
         target: &Target,
         request: http::request::Builder,
-        body: Option<&Value>,
+        extra: Extra<'_>,
     ) -> Result<Answer, Error> {
-        let (kind, bytes) = match body {
-            Some(body) => (Some("application/json"), Bytes::from(body.to_string())),
-            None => (None, Bytes::new()),
-        };
-        let mut request = request.header("accept", "application/json").header("user-agent", "hangar");
-        if let Some(kind) = kind {
-            request = request.header("content-type", kind);
+        if let Some(left) = self.0.budget.quiet(target.service) {
+            let words = format!("the cloud asked for patience: again in {} s", left.as_secs_f64().ceil());
+            return Err(target.error(ErrorKind::TooManyRequests { retry_after: Some(left) }, words));
         }
+        let mut request = request.header("accept", "application/json").header("user-agent", "hangar");
+        let bytes = match (extra.body, extra.file) {
+            (Some(body), _) => {
+                request = request.header("content-type", extra.content_type.unwrap_or("application/json"));
+                Bytes::from(body.to_string())
+            }
+            (None, Some(file)) => {
+                request = request.header("content-type", "application/octet-stream");
+                file.clone()
+            }
+            (None, None) => Bytes::new(),
+        };
         let request = request.body(bytes).map_err(|error| target.error(ErrorKind::BadRequest, error.to_string()))?;
+        let deadline = self.0.budget.deadline();
+        let answer = tokio::time::timeout(deadline, self.ask(target, request)).await;
+        let late = || target.error(ErrorKind::Unreachable, format!("no answer within {} s", deadline.as_secs()));
+        let answer = answer.unwrap_or_else(|_| Err(late()));
+        if let Err(error) = &answer
+            && let Some(time) = error.retry_after()
+        {
+            self.0.budget.hush(target.service, time);
+        }
+        answer
+    }
+
+    async fn ask(&self, target: &Target, request: Request<Bytes>) -> Result<Answer, Error> {
+        let _place = self.0.budget.enter().await;
+        let count = Count { cloud: self, target, began: Instant::now(), ok: false };
         let unreachable = |why: String| target.error(ErrorKind::Unreachable, why);
-        let _place = self.0.places.acquire().await.map_err(|error| unreachable(error.to_string()))?;
-        let reply = tokio::time::timeout(DEADLINE, self.0.transport.clone().oneshot(request))
-            .await
-            .map_err(|_| unreachable(format!("no answer within {} s", DEADLINE.as_secs())))?
-            .map_err(|error| unreachable(chain(error.as_ref())))?;
+        let reply =
+            self.0.transport.clone().oneshot(request).await.map_err(|error| unreachable(chain(error.as_ref())))?;
         let (head, body) = reply.into_parts();
         if !head.status.is_success() {
             return Err(target.refused(head.status, &head.headers, &body));
         }
+        count.well();
         Ok(Answer { status: head.status, headers: head.headers, body })
     }
+}
+
+/// Counts a call when it ends, also if it ends because nobody waits for it any more.
+struct Count<'a> {
+    cloud: &'a Cloud,
+    target: &'a Target,
+    began: Instant,
+    ok: bool,
+}
+
+impl Count<'_> {
+    fn well(mut self) {
+        self.ok = true;
+    }
+}
+
+impl Drop for Count<'_> {
+    fn drop(&mut self) {
+        // Tokens have a count of their own.
+        if self.target.service == Service::Keystone && self.target.path == "/auth/tokens" {
+            return;
+        }
+        let Target { service, method, path } = self.target;
+        self.cloud.0.counter.count(*service, method, path, self.ok, self.began.elapsed());
+    }
+}
+
+fn with(body: &Value) -> Extra<'_> {
+    Extra { body: Some(body), ..Extra::default() }
 }
 
 /// The query of the next page. Only the query counts: behind a proxy the link's host is often one nobody can reach.

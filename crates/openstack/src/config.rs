@@ -4,6 +4,9 @@
 //! show in `Debug`; the fingerprint covers entry, region and CA, so two references that differ in any of them never share
 //! a session.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+
 use serde_json::{Map, Value, json};
 
 use crate::endpoint::versioned;
@@ -26,6 +29,8 @@ pub enum ConfigError {
     AuthUrl { cloud: String, auth_url: String },
     #[error("the CA certificate of the cloud cannot be read: {0}")]
     BadCa(String),
+    #[error("the environment has no {0}: set it, or OS_CLOUD with OS_CLIENT_CONFIG_FILE")]
+    Environment(&'static str),
     #[error("TLS cannot be set up: {0}")]
     Tls(String),
 }
@@ -40,6 +45,7 @@ pub struct CloudConfig {
     pub(crate) auth_request: Value,
     pub(crate) region: Option<String>,
     pub(crate) interface: String,
+    verify: bool,
     ca_pem: Option<Vec<u8>>,
     fingerprint: String,
 }
@@ -66,6 +72,46 @@ impl CloudConfig {
     ) -> Result<Self, ConfigError> {
         let text = std::str::from_utf8(clouds_yaml).map_err(|error| ConfigError::Unreadable(error.to_string()))?;
         let file = hangar_api::yaml::document(text).map_err(|error| ConfigError::Unreadable(error.to_string()))?;
+        Self::of_file(&file, cloud, cacert, region)
+    }
+
+    /// A clouds.yaml on disk, whose `cacert` is a path, relative to the file itself.
+    pub fn from_file(path: &Path, cloud: &str, region: Option<&str>) -> Result<Self, ConfigError> {
+        let unreadable = |why: String| ConfigError::Unreadable(format!("{}: {why}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+        let file = hangar_api::yaml::document(&text).map_err(|error| unreadable(error.to_string()))?;
+        let cacert = file.get("clouds").and_then(|clouds| clouds.get(cloud)?.get("cacert")?.as_str());
+        let cacert = cacert.map(|name| read_ca(&path.parent().unwrap_or(Path::new("")).join(name))).transpose()?;
+        Self::of_file(&file, cloud, cacert.as_deref(), region)
+    }
+
+    /// The `OS_*` variables. `OS_CLOUD` with `OS_CLIENT_CONFIG_FILE` names an entry of a file; otherwise they are the entry.
+    pub fn from_env(variables: impl IntoIterator<Item = (String, String)>) -> Result<Self, ConfigError> {
+        let all: BTreeMap<String, String> = variables.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+        let get = |name: &str| all.get(name).map(String::as_str);
+        if let (Some(cloud), Some(file)) = (get("OS_CLOUD"), get("OS_CLIENT_CONFIG_FILE")) {
+            return Self::from_file(Path::new(file), cloud, get("OS_REGION_NAME"));
+        }
+        get("OS_AUTH_URL").ok_or(ConfigError::Environment("OS_AUTH_URL"))?;
+        let mut entry = Map::new();
+        let mut auth = Map::new();
+        for (name, value) in &all {
+            let Some(key) = name.strip_prefix("OS_").map(str::to_lowercase) else { continue };
+            match key.as_str() {
+                "region_name" | "interface" | "endpoint_type" | "auth_type" => entry.insert(key, value.clone().into()),
+                "insecure" => {
+                    entry.insert("verify".to_owned(), (!matches!(value.as_str(), "1" | "true" | "True")).into())
+                }
+                "cacert" | "cloud" | "client_config_file" | "identity_api_version" => None,
+                _ => auth.insert(key, value.clone().into()),
+            };
+        }
+        entry.insert("auth".to_owned(), auth.into());
+        let cacert = get("OS_CACERT").map(|path| read_ca(Path::new(path))).transpose()?;
+        Self::of_file(&json!({"clouds": {"environment": entry}}), "environment", cacert.as_deref(), None)
+    }
+
+    fn of_file(file: &Value, cloud: &str, cacert: Option<&[u8]>, region: Option<&str>) -> Result<Self, ConfigError> {
         let clouds = file
             .get("clouds")
             .and_then(Value::as_object)
@@ -82,6 +128,7 @@ impl CloudConfig {
             auth_url: entry.auth_url()?,
             auth_request: json!({"auth": entry.auth_request()?}),
             interface: entry.interface(),
+            verify: entry.verify(),
             fingerprint: fingerprint(entry.entry, region.as_deref(), ca_pem.as_deref()),
             region,
             ca_pem,
@@ -93,8 +140,18 @@ impl CloudConfig {
         self.fingerprint.clone()
     }
 
+    /// Of Keystone, with its version.
+    pub fn auth_url(&self) -> &str {
+        &self.auth_url
+    }
+
     pub fn ca_pem(&self) -> Option<&[u8]> {
         self.ca_pem.as_deref()
+    }
+
+    /// Whether the cloud's certificate is checked at all.
+    pub fn verify(&self) -> bool {
+        self.verify
     }
 
     pub fn region(&self) -> Option<&str> {
@@ -149,6 +206,11 @@ impl Entry<'_> {
             "" => "public".to_owned(),
             other => other.to_owned(),
         }
+    }
+
+    fn verify(&self) -> bool {
+        let insecure = self.entry.get("insecure").is_some_and(|value| *value == true || *value == "true");
+        !insecure && !self.entry.get("verify").is_some_and(|value| *value == false || *value == "false")
     }
 
     fn auth_request(&self) -> Result<Value, ConfigError> {
@@ -213,6 +275,9 @@ impl Entry<'_> {
     }
 
     fn scope(&self) -> Result<Value, ConfigError> {
+        if let Some(trust) = self.auth("trust_id") {
+            return Ok(json!({"OS-TRUST:trust": {"id": trust}}));
+        }
         let id = self.auth("project_id").or_else(|| self.auth("tenant_id"));
         if let Some(id) = id {
             return Ok(json!({"project": {"id": id}}));
@@ -245,6 +310,14 @@ fn text(value: &Value) -> Option<String> {
         Value::Number(number) => Some(number.to_string()),
         _ => None,
     }
+}
+
+fn read_ca(path: &Path) -> Result<Vec<u8>, ConfigError> {
+    let read = std::fs::read(path).map_err(|error| ConfigError::BadCa(format!("{}: {error}", path.display())))?;
+    if !holds_certificate(&read) {
+        return Err(ConfigError::BadCa(format!("{}: no certificate in it", path.display())));
+    }
+    Ok(read)
 }
 
 fn holds_certificate(pem: &[u8]) -> bool {

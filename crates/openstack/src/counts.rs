@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use http::Method;
 use serde::Serialize;
 
 use crate::Service;
+use crate::metrics::Metrics;
 
 /// Calls since the cloud was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -25,11 +27,12 @@ impl CallCounts {
 }
 
 #[derive(Default)]
-pub(crate) struct Counter(Mutex<CallCounts>);
+pub(crate) struct Counter(Mutex<CallCounts>, pub Metrics);
 
 impl Counter {
-    pub(crate) fn count(&self, service: Service, method: &Method, path: &str, ok: bool) {
+    pub(crate) fn count(&self, service: Service, method: &Method, path: &str, ok: bool, took: Duration) {
         let key = format!("{service} {method} {}", resource(path));
+        self.1.observe(method, path, ok, took);
         self.change(|counts| {
             if !ok {
                 *counts.failures.entry(key.clone()).or_default() += 1;
@@ -53,5 +56,5 @@ impl Counter {
 
 /// The kind of thing a path is about; ids would make a key per object.
 fn resource(path: &str) -> &str {
-    path.trim_start_matches('/').split('/').next().unwrap_or_default()
+    path.trim_start_matches("/lbaas").trim_start_matches('/').split('/').next().unwrap_or_default()
 }

@@ -1,7 +1,6 @@
 //! From a catalog to the URL calls are made below.
 //!
-//! Holds: no version discovery. Compute URLs carry their version, network and image URLs usually do not and get `v2.0` and
-//! `v2`; a version that is already there is kept, slashes at the end do not matter.
+//! Holds: no version discovery. Compute and volume URLs carry their version, the others usually do not and get theirs; a version that is already there is kept, slashes at the end do not matter.
 
 use crate::Service;
 use crate::wire::CatalogEntry;
@@ -13,7 +12,8 @@ pub(crate) fn find(
     interface: &str,
     region: Option<&str>,
 ) -> Result<String, String> {
-    let kind = service_type(service);
+    let kinds = service_types(service);
+    let kind = kinds[0];
     let fits = |wanted: &str, region: Option<&str>, entry: &CatalogEntry| {
         entry
             .endpoints
@@ -24,7 +24,9 @@ pub(crate) fn find(
             })
             .map(|endpoint| endpoint.url.clone())
     };
-    let url = catalog.iter().filter(|entry| entry.kind == kind).find_map(|entry| fits(interface, region, entry));
+    let url = kinds.iter().find_map(|kind| {
+        catalog.iter().filter(|entry| entry.kind == *kind).find_map(|entry| fits(interface, region, entry))
+    });
     match (url, region) {
         (Some(url), _) => Ok(versioned(service, &url)),
         (None, Some(region)) => {
@@ -41,16 +43,21 @@ pub(crate) fn versioned(service: Service, url: &str) -> String {
         Service::Nova => "v2.1",
         Service::Neutron => "v2.0",
         Service::Glance => "v2",
+        Service::Cinder => "v3",
+        Service::Octavia => "v2.0",
     };
     if base.split('/').skip(3).any(is_version) { base.to_owned() } else { format!("{base}/{version}") }
 }
 
-fn service_type(service: Service) -> &'static str {
+/// Names that catalogs have for a service, the proper one first.
+fn service_types(service: Service) -> &'static [&'static str] {
     match service {
-        Service::Keystone => "identity",
-        Service::Nova => "compute",
-        Service::Neutron => "network",
-        Service::Glance => "image",
+        Service::Keystone => &["identity"],
+        Service::Nova => &["compute"],
+        Service::Neutron => &["network"],
+        Service::Glance => &["image"],
+        Service::Cinder => &["block-storage", "volumev3", "volume"],
+        Service::Octavia => &["load-balancer"],
     }
 }
 

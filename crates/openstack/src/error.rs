@@ -16,6 +16,8 @@ pub enum Service {
     Nova,
     Neutron,
     Glance,
+    Cinder,
+    Octavia,
 }
 
 impl fmt::Display for Service {
@@ -25,6 +27,8 @@ impl fmt::Display for Service {
             Self::Nova => "nova",
             Self::Neutron => "neutron",
             Self::Glance => "glance",
+            Self::Cinder => "cinder",
+            Self::Octavia => "octavia",
         })
     }
 }
@@ -88,6 +92,14 @@ impl Error {
         self.kind == ErrorKind::NotFound
     }
 
+    /// After how long the cloud wants to be asked again, if it said so.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self.kind {
+            ErrorKind::TooManyRequests { retry_after } => retry_after,
+            _ => None,
+        }
+    }
+
     /// Whether the same call may succeed later without anybody changing anything.
     pub fn retryable(&self) -> bool {
         matches!(self.kind, ErrorKind::TooManyRequests { .. } | ErrorKind::Server | ErrorKind::Unreachable)
@@ -139,6 +151,8 @@ fn kind(service: Service, status: StatusCode, headers: &HeaderMap, body: &[u8], 
         let says = message.to_ascii_lowercase();
         says.contains("quota exceeded")
             || says.contains("quota has been")
+            || says.contains("exceeded for quota")
+            || says.contains("exceeds allowed")
             || neutron_type(body) == Some("OverQuota".into())
     };
     match status.as_u16() {

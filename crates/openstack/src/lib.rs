@@ -5,23 +5,36 @@
 //! repeated once; nothing in here sleeps or retries otherwise, because when to try again is the caller's decision.
 //! The types in [`wire`] are shared with the simulator, so the two cannot drift apart.
 
+mod budget;
+mod cinder;
 mod cloud;
 mod config;
 mod counts;
 mod endpoint;
 mod error;
 mod glance;
+mod keystone;
+mod metrics;
 mod neutron;
 mod nova;
+mod octavia;
 mod query;
+mod robust;
+mod routers;
 mod session;
 mod transport;
 pub mod wire;
 
+pub use budget::Limits;
 pub use cloud::Cloud;
 pub use config::{CloudConfig, ConfigError};
 pub use counts::CallCounts;
 pub use error::{Error, ErrorKind, Service};
-pub use query::{ImageQuery, NetworkQuery, PortQuery, SecurityGroupQuery, ServerQuery, SubnetQuery, TagFilter};
-pub use transport::{BoxError, Transport, http_transport};
+pub use query::{
+    FloatingIpQuery, ImageQuery, NetworkQuery, PortQuery, RouterQuery, SecurityGroupQuery, ServerQuery, SubnetQuery,
+    TagFilter, TrunkQuery,
+};
+#[doc(hidden)]
+pub use robust::{fuzz_answer, fuzz_clouds_yaml};
+pub use transport::{BoxError, Transport, http_transport, transport_for};
 pub use wire::*;

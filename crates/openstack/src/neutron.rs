@@ -1,17 +1,69 @@
 //! Neutron's calls.
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::query::{NetworkQuery, PortQuery, SecurityGroupQuery, SubnetQuery, escape};
 use crate::wire::{
-    CreatePort, CreateSecurityGroup, CreateSecurityGroupRule, Network, Port, SecurityGroup, SecurityGroupRule, Subnet,
+    CreateNetwork, CreatePort, CreateSecurityGroup, CreateSecurityGroupRule, CreateSubnet, Network, Port,
+    SecurityGroup, SecurityGroupRule, Subnet,
 };
 use crate::{Cloud, Error, Service};
 
 impl Cloud {
     pub async fn networks(&self, query: &NetworkQuery) -> Result<Vec<Network>, Error> {
         self.list(Service::Neutron, "/networks", "networks", &query.pairs()).await
+    }
+
+    pub async fn network(&self, id: &str) -> Result<Network, Error> {
+        self.show(Service::Neutron, &format!("/networks/{}", escape(id)), "network").await
+    }
+
+    pub async fn create_network(&self, body: &CreateNetwork) -> Result<Network, Error> {
+        self.create(Service::Neutron, "/networks", "network", body).await
+    }
+
+    /// Its subnets go with it; a port of anybody keeps it.
+    pub async fn delete_network(&self, id: &str) -> Result<(), Error> {
+        self.delete(Service::Neutron, &format!("/networks/{}", escape(id))).await
+    }
+
+    pub async fn subnet(&self, id: &str) -> Result<Subnet, Error> {
+        self.show(Service::Neutron, &format!("/subnets/{}", escape(id)), "subnet").await
+    }
+
+    pub async fn create_subnet(&self, body: &CreateSubnet) -> Result<Subnet, Error> {
+        self.create(Service::Neutron, "/subnets", "subnet", body).await
+    }
+
+    /// Only what is in `changes`, such as `{"dns_nameservers": [...]}`.
+    pub async fn update_subnet(&self, id: &str, changes: &Value) -> Result<Subnet, Error> {
+        self.update(Service::Neutron, &format!("/subnets/{}", escape(id)), "subnet", changes, None).await
+    }
+
+    pub async fn delete_subnet(&self, id: &str) -> Result<(), Error> {
+        self.delete(Service::Neutron, &format!("/subnets/{}", escape(id))).await
+    }
+
+    /// The aliases of what this Neutron can do.
+    pub async fn extensions(&self) -> Result<Vec<String>, Error> {
+        #[derive(Deserialize)]
+        struct Extension {
+            alias: String,
+        }
+        let all: Vec<Extension> = self.list(Service::Neutron, "/extensions", "extensions", &vec![]).await?;
+        Ok(all.into_iter().map(|extension| extension.alias).collect())
+    }
+
+    /// Limits of a project by name of the resource; -1 is none.
+    pub async fn network_quota(&self, project: &str) -> Result<std::collections::BTreeMap<String, i64>, Error> {
+        self.show(Service::Neutron, &format!("/quotas/{}", escape(project)), "quota").await
+    }
+
+    /// For administrators.
+    pub async fn set_network_quota(&self, project: &str, name: &str, limit: i64) -> Result<(), Error> {
+        let path = format!("/quotas/{}", escape(project));
+        self.update::<Value>(Service::Neutron, &path, "quota", &json!({name: limit}), None).await.map(drop)
     }
 
     pub async fn subnets(&self, query: &SubnetQuery) -> Result<Vec<Subnet>, Error> {
@@ -28,6 +80,15 @@ impl Cloud {
             port: Port,
         }
         Ok(self.post::<Reply>(Service::Neutron, "/ports", &json!({"port": body})).await?.port)
+    }
+
+    pub async fn port(&self, id: &str) -> Result<Port, Error> {
+        self.show(Service::Neutron, &format!("/ports/{}", escape(id)), "port").await
+    }
+
+    /// Only what is in `changes`; with `revision` only while nobody else changed it, otherwise it is a conflict.
+    pub async fn update_port(&self, id: &str, changes: &Value, revision: Option<u64>) -> Result<Port, Error> {
+        self.update(Service::Neutron, &format!("/ports/{}", escape(id)), "port", changes, revision).await
     }
 
     /// A port that is not there is an error of kind `NotFound`; what that means is the caller's business.

@@ -81,6 +81,38 @@ pub struct ImageQuery {
     pub limit: Option<u32>,
 }
 
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RouterQuery {
+    pub id: Option<String>,
+    pub name: Option<String>,
+    pub description: Option<String>,
+    pub project_id: Option<String>,
+    pub tags: TagFilter,
+    pub limit: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FloatingIpQuery {
+    pub id: Option<String>,
+    pub floating_ip_address: Option<String>,
+    pub floating_network_id: Option<String>,
+    pub port_id: Option<String>,
+    pub status: Option<String>,
+    pub description: Option<String>,
+    pub project_id: Option<String>,
+    pub tags: TagFilter,
+    pub limit: Option<u32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TrunkQuery {
+    pub name: Option<String>,
+    pub port_id: Option<String>,
+    pub project_id: Option<String>,
+    pub tags: TagFilter,
+    pub limit: Option<u32>,
+}
+
 pub(crate) type Pairs = Vec<(&'static str, String)>;
 
 /// Collects what is set, in a fixed order so that the same query is the same URL.
@@ -163,6 +195,47 @@ impl SecurityGroupQuery {
             .text("id", &self.id)
             .text("name", &self.name)
             .text("description", &self.description)
+            .text("project_id", &self.project_id)
+            .tags(&self.tags)
+            .text("limit", &self.limit)
+            .0
+    }
+}
+
+impl RouterQuery {
+    pub(crate) fn pairs(&self) -> Pairs {
+        Set::default()
+            .text("id", &self.id)
+            .text("name", &self.name)
+            .text("description", &self.description)
+            .text("project_id", &self.project_id)
+            .tags(&self.tags)
+            .text("limit", &self.limit)
+            .0
+    }
+}
+
+impl FloatingIpQuery {
+    pub(crate) fn pairs(&self) -> Pairs {
+        Set::default()
+            .text("id", &self.id)
+            .text("floating_ip_address", &self.floating_ip_address)
+            .text("floating_network_id", &self.floating_network_id)
+            .text("port_id", &self.port_id)
+            .text("status", &self.status)
+            .text("description", &self.description)
+            .text("project_id", &self.project_id)
+            .tags(&self.tags)
+            .text("limit", &self.limit)
+            .0
+    }
+}
+
+impl TrunkQuery {
+    pub(crate) fn pairs(&self) -> Pairs {
+        Set::default()
+            .text("name", &self.name)
+            .text("port_id", &self.port_id)
             .text("project_id", &self.project_id)
             .tags(&self.tags)
             .text("limit", &self.limit)

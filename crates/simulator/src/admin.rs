@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::Simulator;
+use crate::ask::Ask;
 use crate::faults::FaultRule;
-use crate::front::Ask;
 use crate::reply::{Outcome, Refusal, Reply};
 
 pub(crate) fn answer(simulator: &Simulator, ask: &Ask) -> Outcome {
@@ -43,6 +43,25 @@ pub(crate) fn answer(simulator: &Simulator, ask: &Ask) -> Outcome {
             simulator.set_password(user, password);
             Ok(Reply::empty(204))
         }
+        (&Method::PUT, ["backends"]) => {
+            // "ADDRESS:PORT" of the simulated networks -> "ADDRESS:PORT" on this machine
+            for (at, target) in read::<BTreeMap<String, Option<String>>>(ask)? {
+                let split = at.rsplit_once(':').and_then(|(address, port)| Some((address, port.parse().ok()?)));
+                let (address, port) = split.ok_or_else(|| bad(format!("{at} is no ADDRESS:PORT")))?;
+                simulator.set_backend(address, port, target.as_deref());
+            }
+            Ok(Reply::empty(204))
+        }
+        (&Method::GET, ["forwards"]) => Ok(Reply::ok(json!(simulator.forwards()))),
+        (&Method::DELETE, ["tokens"]) => {
+            simulator.revoke_tokens();
+            Ok(Reply::empty(204))
+        }
+        (&Method::DELETE, ["objects", service, rest @ ..]) => {
+            crate::lifecycle::vanish(simulator, service, rest);
+            Ok(Reply::empty(204))
+        }
+        (&Method::GET, ["state"]) => Ok(Reply::ok(json!(simulator.world().state))),
         (&Method::GET, ["console", server]) => Ok(Reply::ok(json!({"output": simulator.console(server)}))),
         _ => Err(Refusal::keystone(404, "Not Found", format!("there is no {} /admin{}", ask.method, ask.path))),
     }

@@ -1,131 +1,67 @@
-//! What every request goes through: which service, fault rules, token, journal.
+//! What every request goes through: which service, fault rules, token, journal; and what is saved before it is answered.
 
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response};
+use http::{Request, Response};
 use http_body_util::{BodyExt, Limited};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::ask::{Ask, take_apart};
 use crate::faults::{Call, CallInfo, Fault, FaultAction};
+use crate::image::{Upload, is_upload};
 use crate::reply::{Outcome, Refusal, Reply};
 use crate::state::World;
-use crate::{Simulator, admin, compute, identity, image, network};
+use crate::{Simulator, admin, compute, identity, image, lifecycle, load_balancer, network, volume};
 
 const LARGEST_REQUEST: usize = 8 << 20;
 const LONGEST_JOURNAL: usize = 200_000;
+const NO_HOST: &str = "No valid host was found. There are not enough hosts available.";
 
-/// One request, taken apart.
-pub(crate) struct Ask {
-    pub service: &'static str,
-    pub method: Method,
-    /// Below the service's prefix and version.
-    pub path: String,
-    pub query: Query,
-    pub headers: HeaderMap,
-    pub body: Bytes,
-    /// `http://host:port`, as the client sees us.
-    pub base: String,
-    /// The service's own URL up to and with its version.
-    pub root: String,
-    /// Whether the path had a version in it.
-    pub versioned: bool,
-    /// Whom the token belongs to.
-    pub project_id: String,
-    pub user_id: String,
-    /// The fault a server made by this request will end in.
-    pub doom: Option<String>,
-}
-
-impl Ask {
-    pub(crate) fn segments(&self) -> Vec<&str> {
-        self.path.split('/').filter(|segment| !segment.is_empty()).collect()
-    }
-
-    pub(crate) fn json(&self) -> Result<Value, String> {
-        serde_json::from_slice(&self.body).map_err(|error| format!("Malformed request body: {error}"))
-    }
-
-    pub(crate) fn url(&self) -> String {
-        format!("{}{}", self.root, self.path)
-    }
-}
-
-/// Decoded parameters in the order they came.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Query(Vec<(String, String)>);
-
-impl Query {
-    pub(crate) fn parse(text: &str) -> Self {
-        let pair = |part: &str| {
-            let (name, value) = part.split_once('=').unwrap_or((part, ""));
-            (decode(name), decode(value))
-        };
-        Self(text.split('&').filter(|part| !part.is_empty()).map(pair).collect())
-    }
-
-    pub(crate) fn first(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
-    }
-
-    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
-    }
-
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(name, _)| name.as_str())
-    }
-
-    /// The same query with some parameters replaced, encoded.
-    pub(crate) fn with(&self, replaced: &[(&str, &str)]) -> String {
-        let kept = self.0.iter().filter(|(name, _)| replaced.iter().all(|(other, _)| other != name));
-        let kept = kept.map(|(name, value)| (name.as_str(), value.as_str()));
-        let part = |(name, value): (&str, &str)| format!("{}={}", encode(name), encode(value));
-        kept.chain(replaced.iter().copied()).map(part).collect::<Vec<_>>().join("&")
-    }
-}
-
-fn decode(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
-        match (bytes[at], hex.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
-            (b'%', Some(byte)) => {
-                decoded.push(byte);
-                at += 3;
-                continue;
-            }
-            (b'+', _) => decoded.push(b' '),
-            (byte, _) => decoded.push(byte),
-        }
-        at += 1;
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
-}
-
-fn encode(text: &str) -> String {
-    let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:,".contains(&byte);
-    text.bytes().map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+/// What becomes of an answer on its way.
+pub(crate) enum Sent {
+    Whole(Response<Bytes>),
+    /// The connection ends instead.
+    Nothing,
+    /// It begins and does not end.
+    Endless,
 }
 
 impl Simulator {
     pub(crate) async fn answer_http(&self, request: Request<Body>) -> Response<Body> {
         let (head, body) = request.into_parts();
-        let answer = match Limited::new(body, LARGEST_REQUEST).collect().await {
-            Ok(body) => self.answer(Request::from_parts(head, body.to_bytes())).await,
-            Err(_) => Some(render(Reply::empty(413))),
-        };
-        answer.map_or_else(broken_off, |answer| answer.map(Body::from))
+        if is_upload(&head.method, &head.uri) {
+            let upload = Upload::read(body).await;
+            return self.send(self.answer(Request::from_parts(head, Bytes::new()), upload).await);
+        }
+        match Limited::new(body, LARGEST_REQUEST).collect().await {
+            Ok(body) => self.send(self.answer(Request::from_parts(head, body.to_bytes()), None).await),
+            Err(_) => render(Reply::empty(413)).map(Body::from),
+        }
     }
 
-    /// `None` when the answer got lost.
-    pub(crate) async fn answer(&self, request: Request<Bytes>) -> Option<Response<Bytes>> {
+    fn send(&self, sent: Sent) -> Response<Body> {
+        match sent {
+            Sent::Whole(answer) => answer.map(Body::from),
+            Sent::Nothing => broken_off(),
+            Sent::Endless => Response::new(Body::from_stream(futures::stream::unfold((), |()| async {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                Some((Ok::<_, std::io::Error>(Bytes::from_static(b" ")), ()))
+            }))),
+        }
+    }
+
+    pub(crate) async fn answer(&self, request: Request<Bytes>, upload: Option<Upload>) -> Sent {
         self.resume();
+        let began = self.millis();
         let mut ask = take_apart(request);
+        ask.upload = upload;
+        if ask.service == "admin" {
+            let reply = admin::answer(self, &ask).unwrap_or_else(|Refusal(reply)| *reply);
+            return Sent::Whole(render(reply));
+        }
         let info = CallInfo {
             service: ask.service.to_owned(),
             method: ask.method.to_string(),
@@ -133,120 +69,150 @@ impl Simulator {
             query: ask.query.with(&[]),
             number: 0,
         };
-        let (fault, action) = if ask.service == "admin" { (Fault::None, None) } else { self.trouble(info.clone()) };
-        let mut lose = fault == Fault::After;
-        let outcome = match action {
-            _ if fault == Fault::Before => {
-                self.write_down(info, 0);
-                return None;
-            }
-            Some(FaultAction::Fail { status, body }) => Ok(failed(status, body)),
-            Some(FaultAction::Unauthorized) => Err(Refusal::unauthorized()),
-            Some(FaultAction::Delay(millis)) => {
-                tokio::time::sleep(Duration::from_millis(millis)).await;
-                self.carry_out(&mut ask)
-            }
-            other => {
-                lose = lose || other == Some(FaultAction::LoseReply);
-                if let Some(FaultAction::ServerError(message)) = other {
-                    ask.doom = Some(message);
-                }
-                self.carry_out(&mut ask)
-            }
-        };
-        let reply = outcome.unwrap_or_else(|Refusal(reply)| reply);
-        if ask.service != "admin" {
-            self.write_down(info, reply.status);
+        let (caller, fault, action) = self.trouble(info.clone(), &ask);
+        let delay = if let Some(FaultAction::Delay(millis)) = action { millis } else { 0 };
+        if delay > 0 {
+            tokio::time::sleep(Duration::from_millis(delay)).await;
         }
-        (!lose).then(|| render(reply))
+        if fault == Fault::Before || action == Some(FaultAction::Drop) {
+            self.write_down(info, 0, began, caller, "dropped");
+            return Sent::Nothing;
+        }
+        let outcome = self.with_trouble(&mut ask, action.as_ref());
+        let reply = outcome.unwrap_or_else(|Refusal(reply)| *reply);
+        let lost = fault == Fault::After || action == Some(FaultAction::LoseReply);
+        self.write_down(info, reply.status, began, caller, if lost { "lost" } else { "answered" });
+        match action {
+            _ if lost => Sent::Nothing,
+            Some(FaultAction::Endless) => Sent::Endless,
+            Some(FaultAction::HalfAnswer) => Sent::Whole(render(reply).map(|body| body.slice(..body.len() / 2))),
+            _ => Sent::Whole(render(reply)),
+        }
     }
 
-    fn trouble(&self, mut info: CallInfo) -> (Fault, Option<FaultAction>) {
-        let (hook, action) = {
-            let faults = &mut self.world().faults;
-            info.number = faults.calls;
-            faults.calls += 1;
-            (faults.hook.clone(), faults.take(&info))
+    /// Who asks, and what the rules and the hook want to happen to it.
+    fn trouble(&self, mut info: CallInfo, ask: &Ask) -> (String, Fault, Option<FaultAction>) {
+        let (caller, hook, action) = {
+            let world = &mut *self.world();
+            let (caller, projects) = caller(world, ask);
+            info.number = world.faults.calls;
+            world.faults.calls += 1;
+            (caller, world.faults.hook.clone(), world.faults.take(&info, &projects))
         };
         // Outside the lock, because a hook may look at the cloud.
-        (hook.map_or(Fault::None, |hook| hook(&info)), action)
+        (caller, hook.map_or(Fault::None, |hook| hook(&info)), action)
+    }
+
+    fn with_trouble(&self, ask: &mut Ask, action: Option<&FaultAction>) -> Outcome {
+        match action {
+            Some(FaultAction::Fail { status, body }) => Ok(failed(*status, body.clone())),
+            Some(FaultAction::Status(401) | FaultAction::Unauthorized) => Err(Refusal::unauthorized()),
+            Some(FaultAction::Status(status)) => {
+                let words = http::StatusCode::from_u16(*status).ok().and_then(|code| code.canonical_reason());
+                Err(Refusal::of(ask.service, *status, words.unwrap_or("trouble on order")))
+            }
+            Some(FaultAction::Quota) => Err(quota(ask.service)),
+            Some(FaultAction::TooManyRequests(seconds)) => Ok(later(ask.service, 429, *seconds)),
+            Some(FaultAction::OverLimit(seconds)) => Ok(later(ask.service, 413, *seconds)),
+            Some(FaultAction::ProxyPage(status)) => {
+                let html = format!(
+                    "<html><body><h1>{status}</h1>\nNo server is available to handle this request.\n</body></html>\n"
+                );
+                Ok(Reply { html: Some(html), ..Reply::empty(*status) })
+            }
+            Some(FaultAction::FailAfter { status }) => {
+                self.carry_out(ask)?;
+                Err(Refusal::of(ask.service, *status, "trouble on order"))
+            }
+            Some(FaultAction::Twice) => {
+                drop(self.carry_out(ask));
+                self.carry_out(ask)
+            }
+            Some(FaultAction::DeletedElsewhere) => {
+                lifecycle::vanish(self, ask.service, &ask.segments());
+                self.carry_out(ask)
+            }
+            Some(FaultAction::ServerError(message)) => {
+                ask.doom = Some(message.clone());
+                self.carry_out(ask)
+            }
+            Some(FaultAction::NoValidHost) => {
+                ask.doom = Some(NO_HOST.to_owned());
+                self.carry_out(ask)
+            }
+            _ => self.carry_out(ask),
+        }
     }
 
     fn carry_out(&self, ask: &mut Ask) -> Outcome {
         let outcome = {
             let mut world = self.world();
-            let needs_token = ask.versioned && !matches!(ask.service, "identity" | "admin");
-            if needs_token {
+            let needs_token = ask.versioned && (ask.service != "identity" || identity::needs_token(ask));
+            let public = ask.path.is_empty();
+            if needs_token && !public {
                 check_token(&mut world, ask)?;
             }
-            match ask.service {
+            let outcome = match ask.service {
                 "identity" => identity::answer(self, &mut world, ask),
                 "compute" => compute::answer(self, &mut world, ask),
                 "network" => network::answer(self, &mut world, ask),
-                "image" => image::answer(&world, ask),
+                "image" => image::answer(self, &mut world, ask),
+                "volume" => volume::answer(self, &mut world, ask),
+                "load-balancer" => load_balancer::answer(self, &mut world, ask),
                 _ => Err(Refusal::keystone(404, "Not Found", "No such service here")),
-            }
+            };
+            // Before the answer: what a client was told must still be true after a sudden death.
+            self.record(&mut world);
+            outcome
         };
-        let outcome = if ask.service == "admin" { admin::answer(self, ask) } else { outcome };
-        if outcome.is_ok() && ask.method != Method::GET && ask.service != "identity" {
-            self.start_effects();
-            self.save_soon();
-        }
+        self.start_effects();
         outcome
     }
 
-    fn write_down(&self, info: CallInfo, status: u16) {
-        let at = self.millis();
+    fn write_down(&self, info: CallInfo, status: u16, began: u64, caller: String, outcome: &str) {
+        let duration = self.millis() - began;
         let CallInfo { service, method, path, query, .. } = info;
         let journal = &mut self.world().journal;
         if journal.len() == LONGEST_JOURNAL {
             journal.pop_front();
         }
-        journal.push_back(Call { service, method, path, query, status, at });
+        let status = if outcome == "lost" { 0 } else { status };
+        journal.push_back(Call {
+            service,
+            method,
+            path,
+            query,
+            status,
+            at: began,
+            duration,
+            caller,
+            outcome: outcome.to_owned(),
+        });
     }
 }
 
+fn caller(world: &World, ask: &Ask) -> (String, Vec<String>) {
+    let token = ask.header("x-auth-token").and_then(|token| world.tokens.get(token));
+    let Some(token) = token else { return (String::new(), vec![]) };
+    let project = world.state.projects.get(&token.project_id).map_or("", |project| project.name.as_str());
+    let user = world.state.users.get(&token.user_id).map_or("", |user| user.name.as_str());
+    (format!("{user}@{project}"), vec![project.to_owned(), token.project_id.clone()])
+}
+
 fn check_token(world: &mut World, ask: &mut Ask) -> Result<(), Refusal> {
-    let given = ask.headers.get("x-auth-token").and_then(|token| token.to_str().ok()).unwrap_or_default();
+    let given = ask.header("x-auth-token").unwrap_or_default();
     match world.tokens.get(given) {
         Some(token) if Instant::now() < token.expires => {
             ask.project_id.clone_from(&token.project_id);
             ask.user_id.clone_from(&token.user_id);
+            ask.admin = token.admin;
             Ok(())
         }
+        _ if ask.service == "image" => Err(Refusal::glance(
+            401,
+            "This server could not verify that you are authorized to access the document you requested.",
+        )),
         _ => Err(Refusal::unauthorized()),
-    }
-}
-
-fn take_apart(request: Request<Bytes>) -> Ask {
-    let (head, body) = request.into_parts();
-    let header = |name: &str| head.headers.get(name).and_then(|value| value.to_str().ok());
-    let scheme = header("x-forwarded-proto").or(head.uri.scheme_str()).unwrap_or("http").to_owned();
-    let host = head.uri.authority().map(|authority| authority.as_str()).or(header("host")).unwrap_or("localhost");
-    let base = format!("{scheme}://{host}");
-    let path = head.uri.path();
-    let services: [(&'static str, &str); 5] =
-        [("identity", "v3"), ("compute", "v2.1"), ("network", "v2.0"), ("image", "v2"), ("admin", "")];
-    let found = services.iter().find_map(|(service, version)| {
-        let rest = path.strip_prefix('/')?.strip_prefix(service)?;
-        (rest.is_empty() || rest.starts_with('/')).then_some((*service, *version, rest))
-    });
-    let (service, version, rest) = found.unwrap_or(("", "", path));
-    let below = rest.strip_prefix('/').and_then(|rest| rest.strip_prefix(version));
-    let below = below.filter(|below| !version.is_empty() && (below.is_empty() || below.starts_with('/')));
-    Ask {
-        service,
-        versioned: below.is_some(),
-        path: below.unwrap_or(rest).trim_end_matches('/').to_owned(),
-        root: if version.is_empty() { format!("{base}/{service}") } else { format!("{base}/{service}/{version}") },
-        query: Query::parse(head.uri.query().unwrap_or_default()),
-        method: head.method,
-        headers: head.headers,
-        body,
-        base,
-        project_id: String::new(),
-        user_id: String::new(),
-        doom: None,
     }
 }
 
@@ -257,6 +223,26 @@ fn failed(status: u16, body: Value) -> Reply {
     reply
 }
 
+fn later(service: &str, status: u16, seconds: u64) -> Reply {
+    let Refusal(mut reply) = Refusal::of(service, status, "This request was rate-limited.");
+    reply.headers.push(("retry-after", seconds.to_string()));
+    *reply
+}
+
+fn quota(service: &str) -> Refusal {
+    match service {
+        "network" => Refusal::neutron(409, "OverQuota", "Quota exceeded for resources: ['port']."),
+        "volume" => Refusal::nova(
+            413,
+            "VolumeLimitExceeded: Maximum number of volumes allowed (0) exceeded for quota 'volumes'.",
+        ),
+        "load-balancer" => Refusal::octavia(403, "Quota has been met for resources: load_balancer"),
+        "image" => Refusal::glance(413, "Denying attempt to upload image because it exceeds the quota"),
+        "identity" => Refusal::keystone(403, "Forbidden", "Unable to create: quota exceeded"),
+        _ => Refusal::nova(403, "Quota exceeded for instances: Requested 1, but already used 0 of 0 instances"),
+    }
+}
+
 /// A body that fails makes the server close the connection in the middle of the answer.
 fn broken_off() -> Response<Body> {
     let lost = std::io::Error::other("the answer is lost on purpose");
@@ -264,12 +250,16 @@ fn broken_off() -> Response<Body> {
 }
 
 fn render(reply: Reply) -> Response<Bytes> {
-    let body = reply.body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+    let (kind, body) = match (reply.body, reply.html) {
+        (Some(body), _) => ("application/json", Bytes::from(body.to_string())),
+        (None, Some(html)) => ("text/html; charset=UTF-8", Bytes::from(html)),
+        (None, None) => ("", Bytes::new()),
+    };
     let mut response = Response::builder()
         .status(reply.status)
         .header("x-openstack-request-id", format!("req-{}", uuid::Uuid::new_v4()));
-    if !body.is_empty() {
-        response = response.header("content-type", "application/json");
+    if !kind.is_empty() {
+        response = response.header("content-type", kind);
     }
     for (name, value) in reply.headers {
         response = response.header(name, value);

@@ -1,14 +1,17 @@
-//! OpenStack in memory over real HTTP: Keystone, Nova, Neutron and Glance as far as clusters need them; and beside it a
-//! Kubernetes API in memory ([`kube_api`]) for the simulation of controllers.
+//! OpenStack in memory over real HTTP: Keystone, Nova, Neutron, Glance, Cinder and Octavia as far as clusters and the tools
+//! of their people need them; and beside it a Kubernetes API in memory ([`kube_api`]) for the simulation of controllers.
 //!
 //! Flows: request -> [`front`] (fault rules, token, journal) -> one of the services -> state -> answer; servers change
 //! state later by [`lifecycle`] and then boot a guest. Holds: one lock around all state, never held across an await; time
 //! is tokio's, so a paused clock works; error bodies and words are those of the real services.
 
+mod accounts;
 mod admin;
+mod ask;
 pub mod cloud_controller;
 mod compute;
 mod faults;
+mod forward;
 mod front;
 pub mod guests;
 mod identity;
@@ -17,17 +20,21 @@ mod inventory;
 pub mod kube_api;
 mod lifecycle;
 mod listing;
+mod load_balancer;
 mod network;
 mod reply;
 mod save;
-mod security_group;
-mod server_create;
 mod simulator;
 pub mod starter;
 mod state;
+mod table;
+mod tls;
+mod volume;
 
 pub use faults::{Call, CallInfo, Fault, FaultAction, FaultRule};
+pub use forward::Forward;
 pub use guests::{Console, Guest, GuestDriver};
 pub use inventory::{Inventory, Item};
 pub use kube_api::{KubeApi, KubeApiOptions};
 pub use simulator::{Options, Simulator, SimulatorError};
+pub use tls::{Tls, TlsError};

@@ -1,69 +1,126 @@
-//! The state file: written beside, then renamed, soon after a change and at shutdown.
+//! The state file and its log: every change is written down before it is answered.
+//!
+//! Flows: change -> one line per row in `FILE.log` (`["ports","id",{...}]`, `null` when it is gone) -> answer; now and then,
+//! and at the end, the whole state goes to `FILE` (written beside, then renamed) and the log is begun anew.
+//! Holds: what was answered survives the death of this process, however it dies; a log that is replayed twice gives the
+//! same state, so it does not matter at which step of all this the process died. Lines are handed to the kernel, not to the
+//! disk: a power failure may lose the last ones.
 
 use std::fs;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use crate::state::State;
+use serde_json::value::RawValue;
+
+use crate::state::{State, World};
+use crate::table::Change;
 use crate::{Simulator, SimulatorError};
 
-/// Changes come in bursts; one write covers a burst.
-const PATIENCE: Duration = Duration::from_millis(200);
+/// A log longer than this, and than the state itself, is folded into the state.
+const LONGEST_LOG: u64 = 8 << 20;
 
+/// An open log.
+pub(crate) struct Log {
+    file: fs::File,
+    length: u64,
+    /// How long the state was when it was last written as a whole.
+    base: u64,
+}
+
+fn log_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".log");
+    name.into()
+}
+
+/// `None` if there is neither a state nor a log.
 pub(crate) fn load(path: &Path) -> Result<Option<State>, SimulatorError> {
-    let bytes = match fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(SimulatorError::Load { path: path.to_owned(), source }),
-    };
-    let read = serde_json::from_slice(&bytes);
-    read.map(Some).map_err(|source| SimulatorError::Format { path: path.to_owned(), source })
+    let failed = |source| SimulatorError::Load { path: path.to_owned(), source };
+    let format = |source| SimulatorError::Format { path: path.to_owned(), source };
+    let state = read(path).map_err(failed)?.map(|bytes| serde_json::from_slice::<State>(&bytes));
+    let log = read(&log_path(path)).map_err(failed)?;
+    if state.is_none() && log.is_none() {
+        return Ok(None);
+    }
+    let mut state = state.transpose().map_err(format)?.unwrap_or_default();
+    replay(&mut state, &log.unwrap_or_default()).map_err(format)?;
+    Ok(Some(state))
+}
+
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The last line may be half a line: whoever wrote it died before it was answered.
+fn replay(state: &mut State, log: &[u8]) -> Result<(), serde_json::Error> {
+    let whole = log.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+    for line in log[..whole].split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let (table, id, row): (String, String, Option<&RawValue>) = serde_json::from_slice(line)?;
+        if let Some((_, rows)) = state.tables().into_iter().find(|(name, _)| *name == table) {
+            rows.put(&id, row.map(RawValue::get))?;
+        }
+    }
+    Ok(())
 }
 
 /// Only the owner may read it: it holds passwords and user-data.
 pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+    let mut file = private(&PathBuf::from(&beside), false)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&beside, path)
 }
 
+fn private(path: &Path, append: bool) -> io::Result<fs::File> {
+    fs::OpenOptions::new().write(true).create(true).append(append).truncate(!append).mode(0o600).open(path)
+}
+
 impl Simulator {
-    pub(crate) fn save_soon(&self) {
-        let here = tokio::runtime::Handle::try_current();
-        let (Some(_), Ok(runtime)) = (&self.0.options.state_file, here) else { return };
-        if self.0.save_pending.swap(true, Ordering::AcqRel) {
+    /// Writes down what changed since the last time; called with the lock held, so that lines are in order.
+    pub(crate) fn record(&self, world: &mut World) {
+        let changes: Vec<(&str, Vec<Change>)> =
+            world.state.tables().into_iter().map(|(name, rows)| (name, rows.take_changes())).collect();
+        let leads = |name: &str| matches!(name, "floating_ips" | "load_balancers" | "listeners" | "pools" | "members");
+        if changes.iter().any(|(name, rows)| leads(name) && !rows.is_empty()) {
+            self.0.plumbing.send_modify(|count| *count += 1);
+        }
+        let Some(path) = &self.0.options.state_file else { return };
+        if self.0.closed.is_cancelled() || changes.iter().all(|(_, rows)| rows.is_empty()) {
             return;
         }
-        let simulator = self.clone();
-        runtime.spawn(async move {
-            tokio::select! {
-                () = simulator.0.closed.cancelled() => return,
-                () = tokio::time::sleep(PATIENCE) => {}
+        let mut lines = String::new();
+        for (table, rows) in changes {
+            for (id, row) in rows {
+                let id = serde_json::Value::from(id);
+                lines.push_str(&format!("[\"{table}\",{id},{}]\n", row.as_deref().unwrap_or("null")));
             }
-            let saved = tokio::task::spawn_blocking(move || simulator.save_now()).await;
-            if let Ok(Err(error)) = saved {
-                tracing::warn!(%error, "the state of the simulated cloud could not be saved");
-            }
-        });
+        }
+        let mut log = self.0.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = append(&mut log, path, lines.as_bytes());
+        let fold = log.as_ref().is_some_and(|log| log.length > LONGEST_LOG.max(log.base));
+        let written = if fold { written.and_then(|()| write_all(&mut log, path, &world.state)) } else { written };
+        if let Err(error) = written {
+            tracing::error!(%error, path = %path.display(), "the state of the simulated cloud could not be saved");
+        }
     }
 
-    /// At once; nothing to do without a state file.
+    /// The whole state at once; nothing to do without a state file.
     pub fn save_now(&self) -> io::Result<()> {
-        let _one = self.0.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(path) = &self.0.options.state_file else { return Ok(()) };
+        let world = self.world();
+        let mut log = self.0.log.lock().unwrap_or_else(PoisonError::into_inner);
         if self.0.closed.is_cancelled() {
             return Ok(());
         }
-        self.0.save_pending.store(false, Ordering::Release);
-        let Some(path) = &self.0.options.state_file else { return Ok(()) };
-        let bytes = serde_json::to_vec(&self.world().state)?;
-        write_private(path, &bytes)
+        write_all(&mut log, path, &world.state)
     }
 
     /// Saves for the last time: servers under way stay as they are until the next start.
@@ -71,5 +128,46 @@ impl Simulator {
         let saved = self.save_now();
         self.0.closed.cancel();
         saved
+    }
+}
+
+fn append(log: &mut Option<Log>, path: &Path, lines: &[u8]) -> io::Result<()> {
+    let log = match log {
+        Some(log) => log,
+        None => {
+            let base = fs::metadata(path).map_or(0, |data| data.len());
+            let file = private(&log_path(path), true)?;
+            let length = file.metadata()?.len();
+            log.insert(Log { file, length, base })
+        }
+    };
+    log.file.write_all(lines)?;
+    log.length += lines.len() as u64;
+    Ok(())
+}
+
+fn write_all(log: &mut Option<Log>, path: &Path, state: &State) -> io::Result<()> {
+    let bytes = serde_json::to_vec(state)?;
+    write_private(path, &bytes)?;
+    let file = private(&log_path(path), false)?;
+    *log = Some(Log { file, length: 0, base: bytes.len() as u64 });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::Project;
+
+    #[test]
+    fn a_log_is_replayed_over_the_state_and_a_half_line_is_left_out() {
+        let mut state = State::default();
+        state.projects.insert("old", Project { id: "old".into(), name: "old".into() });
+        let log = "[\"projects\",\"old\",null]\n[\"projects\",\"p\",{\"id\":\"p\",\"name\":\"n\"}]\n[\"unknown\",\"x\",1]\n[\"projects\",\"q\",{\"i";
+        for _ in 0..2 {
+            replay(&mut state, log.as_bytes()).unwrap();
+            assert_eq!(state.projects.keys().collect::<Vec<_>>(), ["p"]);
+        }
+        assert!(replay(&mut state, b"nonsense\n").is_err());
     }
 }

@@ -1,6 +1,6 @@
 //! The door: options, and everything a test or a program can do to the cloud besides talking HTTP to it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,10 +14,15 @@ use tower::service_fn;
 use tower::util::BoxCloneSyncService;
 
 use crate::faults::{Call, CallInfo, Fault, FaultRule};
+use crate::forward::Forward;
+use crate::front::Sent;
 use crate::guests::{Console, GuestDriver};
+use crate::image::{Upload, is_upload};
 use crate::inventory::Inventory;
 use crate::state::{ApplicationCredential, Ids, World};
 use crate::{save, starter};
+
+const TOKEN_LIFE: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -27,8 +32,20 @@ pub struct Options {
     pub build_time: Duration,
     /// From the request to 404.
     pub delete_time: Duration,
-    /// Whether a new cloud has the resources of [`starter`].
+    /// Whether a new cloud has the resources of [`starter`]; without them it has its users and nothing else.
     pub starter: bool,
+    /// How many times faster than agreed things happen; also tokens end earlier.
+    pub speed: f64,
+    /// Whether subnets get the port of a DHCP agent, as most clouds have it.
+    pub dhcp_ports: bool,
+    /// Whether tenants may ask for a certain floating IP, which most clouds forbid.
+    pub floating_ip_by_address: bool,
+    /// Whether the load balancers of this cloud refuse health monitors, as those of some providers do.
+    pub no_health_monitors: bool,
+    /// The range of the starter's external network. Addresses in 127/8 are really there: what floats there can be reached.
+    pub public_cidr: ipnet::Ipv4Net,
+    /// Whether floating IPs and virtual IPs answer on this machine and lead to what stands behind them.
+    pub forward: bool,
 }
 
 impl Default for Options {
@@ -38,6 +55,12 @@ impl Default for Options {
             build_time: Duration::from_secs(1),
             delete_time: Duration::from_millis(300),
             starter: true,
+            speed: 1.0,
+            dhcp_ports: true,
+            floating_ip_by_address: false,
+            no_health_monitors: false,
+            public_cidr: starter::PUBLIC_CIDR,
+            forward: false,
         }
     }
 }
@@ -58,14 +81,15 @@ pub(crate) struct Inner {
     pub options: Options,
     pub world: Mutex<World>,
     pub guests: Mutex<Option<Arc<dyn GuestDriver>>>,
-    pub save_pending: AtomicBool,
     pub resumed: AtomicBool,
-    /// One writer of the state file at a time.
-    pub saving: Mutex<()>,
+    pub log: Mutex<Option<save::Log>>,
     /// Once closed, nothing changes any more and the file belongs to whoever opens it next.
     pub closed: CancellationToken,
     /// Sent after every change of a server, for those who wait for one.
     pub changes: tokio::sync::watch::Sender<u64>,
+    /// Sent after every change of what leads where.
+    pub plumbing: tokio::sync::watch::Sender<u64>,
+    pub forwards: tokio::sync::watch::Sender<Vec<Forward>>,
     began: (Timestamp, Instant),
 }
 
@@ -82,28 +106,35 @@ impl Simulator {
         let mut world = World::default();
         world.state = match loaded {
             Some(state) => state,
-            None if options.starter => starter::state(),
-            None => Default::default(),
+            None if options.starter => starter::state(options.public_cidr),
+            None => starter::bare(),
         };
         world.sequence = world.state.servers.values().map(|record| record.sequence).max().unwrap_or(0);
         Ok(Self(Arc::new(Inner {
             options,
             world: Mutex::new(world),
             guests: Mutex::new(None),
-            save_pending: AtomicBool::new(false),
             resumed: AtomicBool::new(false),
-            saving: Mutex::new(()),
+            log: Mutex::new(None),
             closed: CancellationToken::new(),
             changes: tokio::sync::watch::Sender::new(0),
+            plumbing: tokio::sync::watch::Sender::new(0),
+            forwards: tokio::sync::watch::Sender::new(vec![]),
             began: (Timestamp::now(), Instant::now()),
         })))
     }
 
     /// Every path of every service; needs no socket.
     pub fn router(&self) -> axum::Router {
+        self.router_at("http")
+    }
+
+    pub(crate) fn router_at(&self, scheme: &'static str) -> axum::Router {
         let simulator = self.clone();
-        axum::Router::new().fallback(move |request: axum::extract::Request| {
+        axum::Router::new().fallback(move |mut request: axum::extract::Request| {
             let simulator = simulator.clone();
+            // The catalog is made of the address that the client came by.
+            request.headers_mut().entry("x-forwarded-proto").or_insert(http::HeaderValue::from_static(scheme));
             async move { simulator.answer_http(request).await }
         })
     }
@@ -114,9 +145,14 @@ impl Simulator {
         BoxCloneSyncService::new(service_fn(move |request: http::Request<bytes::Bytes>| {
             let simulator = simulator.clone();
             async move {
-                let answer = simulator.answer(request).await;
-                answer
-                    .ok_or_else(|| hangar_openstack::BoxError::from("connection closed before the answer was complete"))
+                let upload = is_upload(request.method(), request.uri()).then(|| Upload::of(request.body()));
+                match simulator.answer(request, upload).await {
+                    Sent::Whole(answer) => Ok(answer),
+                    Sent::Nothing => {
+                        Err(hangar_openstack::BoxError::from("connection closed before the answer was complete"))
+                    }
+                    Sent::Endless => std::future::pending().await,
+                }
             }
         }))
     }
@@ -129,27 +165,34 @@ impl Simulator {
         served
     }
 
-    /// For the cloud entry `openstack`: the starter's user by password.
+    /// The same for a task of its own.
+    pub async fn serve_owned(self, listener: TcpListener, shutdown: CancellationToken) -> std::io::Result<()> {
+        self.serve(listener, shutdown).await
+    }
+
+    /// The cloud entry `openstack`: the starter's user by password.
     pub fn clouds_yaml(&self, base_url: &str) -> String {
+        self.clouds_yaml_of(base_url, &[("openstack", starter::USER)], None)
+    }
+
+    /// One entry for each (cloud, user); a user's project has the user's name.
+    pub fn clouds_yaml_of(&self, base_url: &str, entries: &[(&str, &str)], cacert: Option<&Path>) -> String {
         let base = base_url.trim_end_matches('/');
-        format!(
-            "\
-clouds:
-  openstack:
-    region_name: {region}
-    auth:
-      auth_url: {base}/identity/v3
-      username: {user}
-      password: {password}
-      project_name: {project}
-      user_domain_name: Default
-      project_domain_name: Default
-",
-            region = starter::REGION,
-            user = starter::USER,
-            password = self.password_of(starter::USER),
-            project = starter::PROJECT,
-        )
+        let mut text = "clouds:\n".to_owned();
+        for (cloud, user) in entries {
+            let (region, password) = (starter::REGION, self.password_of(user));
+            text.push_str(&format!("  {cloud}:\n    region_name: {region}\n"));
+            if let Some(path) = cacert {
+                text.push_str(&format!("    cacert: {}\n", path.display()));
+            }
+            text.push_str(&format!(
+                "    auth:\n      auth_url: {base}/identity/v3\n      username: {user}\n      password: {password}\n"
+            ));
+            text.push_str(&format!(
+                "      project_name: {user}\n      user_domain_name: Default\n      project_domain_name: Default\n"
+            ));
+        }
+        text
     }
 
     pub fn inventory(&self) -> Inventory {
@@ -187,49 +230,76 @@ clouds:
 
     /// `project` is an id or a name, `limit` -1 is none.
     pub fn set_quota(&self, project: &str, name: &str, limit: i64) {
-        {
-            let mut world = self.world();
-            let known = world.state.projects.iter().find(|known| known.id == project || known.name == project);
-            let id = known.map_or_else(|| project.to_owned(), |known| known.id.clone());
-            world.state.quotas.entry(id).or_default().insert(name.to_owned(), limit);
-        }
-        self.save_soon();
+        // Neutron names its limits in the singular, people often do not.
+        let plural =
+            ["ports", "networks", "subnets", "routers", "floatingips", "security_groups", "security_group_rules"];
+        let name = if plural.contains(&name) { name.trim_end_matches('s') } else { name };
+        self.change(|world| {
+            let id = world.state.project(project).map_or_else(|| project.to_owned(), |known| known.id.clone());
+            let mut known = world.state.quotas.get(&id).cloned().unwrap_or_default();
+            known.insert(name.to_owned(), limit);
+            world.state.quotas.insert(id, known);
+        });
     }
 
     /// As in Keystone, the user's tokens end with the old password.
     pub fn set_password(&self, user: &str, password: &str) {
-        {
-            let World { state, tokens, .. } = &mut *self.world();
-            for known in state.users.iter_mut().filter(|known| known.name == user || known.id == user) {
-                known.password = password.to_owned();
-                tokens.retain(|_, token| token.user_id != known.id);
+        self.change(|world| {
+            for id in world.state.users.ids(|known| known.name == user || known.id == user) {
+                if let Some(known) = world.state.users.get_mut(&id) {
+                    known.password = password.to_owned();
+                }
+                world.tokens.retain(|_, token| token.user_id != id);
             }
-        }
-        self.save_soon();
+        });
     }
 
     /// A credential of a user's own; its id.
     pub fn add_application_credential(&self, user: &str, name: &str, secret: &str) -> Option<String> {
-        let id = {
-            let World { state, ids, .. } = &mut *self.world();
-            let known = state.users.iter_mut().find(|known| known.name == user || known.id == user)?;
-            let id = ids.uuid().simple().to_string();
-            let credential = ApplicationCredential { id: id.clone(), name: name.to_owned(), secret: secret.to_owned() };
-            known.application_credentials.push(credential);
-            id
-        };
-        self.save_soon();
-        Some(id)
+        let mut made = None;
+        self.change(|world| {
+            let id = world.ids.uuid().simple().to_string();
+            let found = world.state.users.ids(|known| known.name == user || known.id == user).into_iter().next();
+            let Some(known) = found.and_then(|id| world.state.users.get_mut(&id)) else { return };
+            let project_id = known.projects.first().cloned().unwrap_or_default();
+            known.application_credentials.push(ApplicationCredential {
+                id: id.clone(),
+                name: name.to_owned(),
+                secret: secret.to_owned(),
+                project_id,
+                description: None,
+            });
+            made = Some(id);
+        });
+        made
     }
 
     /// Another network of the demo project; its id. Counts as the cloud's, not as a tenant's.
     pub fn add_network(&self, name: &str, cidr: ipnet::Ipv4Net) -> String {
-        let id = {
-            let World { state, ids, .. } = &mut *self.world();
-            starter::add_network(state, ids, name, cidr)
-        };
-        self.save_soon();
+        let mut id = String::new();
+        self.change(|world| id = starter::add_network(&mut world.state, &mut world.ids, name, cidr));
         id
+    }
+
+    /// Another availability zone.
+    pub fn add_zone(&self, name: &str, available: bool) {
+        self.change(|world| world.state.zones.insert(name, starter::zone(name, available)));
+    }
+
+    /// What really answers at an address and port of the simulated networks, such as `127.0.0.1:6443`; `None` takes it back.
+    pub fn set_backend(&self, address: &str, port: u16, target: Option<&str>) {
+        let key = (address.to_owned(), port);
+        match target {
+            Some(target) => self.world().backends.insert(key, target.to_owned()),
+            None => self.world().backends.remove(&key),
+        };
+        self.0.plumbing.send_modify(|count| *count += 1);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut World)) {
+        let mut world = self.world();
+        change(&mut world);
+        self.record(&mut world);
     }
 
     /// From now on ids follow from the seed, so that the same calls make the same cloud.
@@ -269,9 +339,23 @@ clouds:
         self.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
     }
 
+    /// As Octavia writes moments: no zone, no fraction.
+    pub(crate) fn now_seconds(&self) -> String {
+        self.now().strftime("%Y-%m-%dT%H:%M:%S").to_string()
+    }
+
+    /// As Cinder writes moments: no zone, microseconds.
+    pub(crate) fn now_micros(&self) -> String {
+        self.now().strftime("%Y-%m-%dT%H:%M:%S.%6f").to_string()
+    }
+
+    pub(crate) fn token_life(&self) -> Duration {
+        TOKEN_LIFE.div_f64(self.0.options.speed.max(0.001))
+    }
+
     fn password_of(&self, user: &str) -> String {
         let world = self.world();
-        let known = world.state.users.iter().find(|known| known.name == user);
+        let known = world.state.users.values().find(|known| known.name == user);
         known.map_or_else(|| starter::PASSWORD.to_owned(), |known| known.password.clone())
     }
 }

@@ -1,12 +1,12 @@
 //! What a new cloud has: one project with a network, images and flavors, always with the same ids.
 
 use hangar_openstack::wire::{
-    AllocationPool, AvailabilityZone, FixedIp, Flavor, Image, KeyPair, Network, Port, Subnet, ZoneState,
+    AllocationPool, AvailabilityZone, FixedIp, Flavor, GatewayInfo, Image, KeyPair, Network, Port, Router, Subnet,
+    VolumeType, ZoneState,
 };
-use serde_json::json;
 
-use crate::security_group;
-use crate::state::{Ids, OwnedKeyPair, Project, Router, State, User};
+use crate::network::security_groups;
+use crate::state::{Ids, OwnedKeyPair, Project, State, User};
 
 pub const REGION: &str = "RegionOne";
 pub const DOMAIN: &str = "default";
@@ -27,6 +27,12 @@ pub const ROUTER_PORT_ID: &str = "a6fad5e7-b182-4d3f-8ec5-6c7b8a9fadb6";
 pub const DEFAULT_GROUP_ID: &str = "b70be6f8-c293-4e40-9fd6-7d8c9bafbec7";
 pub const KEY_PAIR: &str = "demo";
 pub const ZONE: &str = "nova";
+pub const ADMIN: &str = "admin";
+pub const ADMIN_ID: &str = "1d8b6c4e2f0a43519b7d5f3c1e0a8b62";
+pub const ADMIN_PROJECT_ID: &str = "6a3c1d2ef7b95c4d0e8f2a1b3c5d7e9f";
+/// For clouds whose floating IPs answer on this machine: every address in 127/8 is this machine's.
+pub const LOCAL_PUBLIC_CIDR: ipnet::Ipv4Net = ipnet::Ipv4Net::new_assert(std::net::Ipv4Addr::new(127, 24, 4, 0), 24);
+pub const PUBLIC_CIDR: ipnet::Ipv4Net = ipnet::Ipv4Net::new_assert(std::net::Ipv4Addr::new(172, 24, 4, 0), 24);
 /// (name, id, Kubernetes version)
 pub const IMAGES: [(&str, &str, &str); 2] = [
     ("ubuntu-2204-kube-v1.28.10", "c81cf709-d3a4-4f51-8ae7-8e9daca0cfd8", "v1.28.10"),
@@ -40,38 +46,59 @@ pub const FLAVORS: [(&str, &str, u32, u64, u64); 3] = [
 ];
 /// Of nobody: the key that it names was thrown away.
 const PUBLIC_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFqNfQ0V2R0Z9o8m3xkD1YJ6sUe7tPq4LwXb5cHn2aKd demo";
+const GATEWAY_PORT_ID: &str = "c81cf709-d3a4-4f51-8ae7-8e9daca0cf00";
+const ADMIN_GROUP_ID: &str = "b70be6f8-c293-4e40-9fd6-7d8c9bafbe00";
+const VOLUME_TYPE_ID: &str = "df8a2420-faa1-47b1-aac0-2d11688f0ec3";
 const SINCE: &str = "2026-01-01T00:00:00Z";
 
-pub(crate) fn state() -> State {
-    let mut state = State {
-        projects: vec![Project { id: PROJECT_ID.into(), name: PROJECT.into() }],
-        users: vec![User {
-            id: USER_ID.into(),
-            name: USER.into(),
+/// Users and their projects, a zone and a type of volume: what every cloud has.
+pub(crate) fn bare() -> State {
+    let mut state = State::default();
+    for (name, user, project, admin) in [(USER, USER_ID, PROJECT_ID, false), (ADMIN, ADMIN_ID, ADMIN_PROJECT_ID, true)]
+    {
+        state.projects.insert(project, Project { id: project.into(), name: name.into() });
+        let projects = if admin { vec![project.into(), PROJECT_ID.into()] } else { vec![project.into()] };
+        let known = User {
+            id: user.into(),
+            name: name.into(),
             password: PASSWORD.into(),
+            projects,
+            admin,
             application_credentials: vec![],
-            project_id: PROJECT_ID.into(),
-        }],
-        zones: vec![AvailabilityZone { name: ZONE.into(), state: ZoneState { available: true } }],
-        key_pairs: vec![OwnedKeyPair {
-            user_id: USER_ID.into(),
-            key_pair: KeyPair {
-                name: KEY_PAIR.into(),
-                kind: "ssh".into(),
-                public_key: PUBLIC_KEY.into(),
-                fingerprint: "7e:4b:42:5f:2a:1c:9d:d0:6b:33:8f:51:c4:e8:a7:19".into(),
-            },
-        }],
-        ..State::default()
+        };
+        state.users.insert(user, known);
+    }
+    state.zones.insert(ZONE, zone(ZONE, true));
+    let kind =
+        VolumeType { id: VOLUME_TYPE_ID.into(), name: "__DEFAULT__".into(), is_public: true, ..VolumeType::default() };
+    state.volume_types.insert(VOLUME_TYPE_ID, kind);
+    let mut ids = Ids(Some(0));
+    for (id, project) in [(DEFAULT_GROUP_ID, PROJECT_ID), (ADMIN_GROUP_ID, ADMIN_PROJECT_ID)] {
+        let group = security_groups::default_group(&mut ids, id, project, SINCE);
+        state.security_groups.insert(id, group);
+        state.starter.insert(id, true);
+    }
+    state
+}
+
+pub(crate) fn zone(name: &str, available: bool) -> AvailabilityZone {
+    AvailabilityZone { name: name.into(), state: ZoneState { available } }
+}
+
+pub(crate) fn state(public: ipnet::Ipv4Net) -> State {
+    let mut state = bare();
+    let key_pair = KeyPair {
+        name: KEY_PAIR.into(),
+        kind: "ssh".into(),
+        public_key: PUBLIC_KEY.into(),
+        fingerprint: "7e:4b:42:5f:2a:1c:9d:d0:6b:33:8f:51:c4:e8:a7:19".into(),
     };
+    state.key_pairs.insert(format!("{USER_ID}/{KEY_PAIR}"), OwnedKeyPair { user_id: USER_ID.into(), key_pair });
     images_and_flavors(&mut state);
-    networks(&mut state);
-    let group = security_group::default_group(&mut Ids(Some(0)), DEFAULT_GROUP_ID, PROJECT_ID, SINCE);
-    state.security_groups.insert(group.id.clone(), group);
-    state.starter =
-        [PUBLIC_NETWORK_ID, PUBLIC_SUBNET_ID, NETWORK_ID, SUBNET_ID, ROUTER_ID, ROUTER_PORT_ID, DEFAULT_GROUP_ID]
-            .map(str::to_owned)
-            .to_vec();
+    networks(&mut state, public);
+    for id in [PUBLIC_NETWORK_ID, PUBLIC_SUBNET_ID, NETWORK_ID, SUBNET_ID, ROUTER_ID, ROUTER_PORT_ID, GATEWAY_PORT_ID] {
+        state.starter.insert(id, true);
+    }
     state
 }
 
@@ -91,62 +118,28 @@ fn images_and_flavors(state: &mut State) {
         };
         image.properties.insert("kube_version".into(), version.into());
         image.properties.insert("os_distro".into(), "ubuntu".into());
-        state.images.insert(id.into(), image);
+        state.images.insert(id, image);
     }
     for (name, id, vcpus, ram, disk) in FLAVORS {
         let flavor = Flavor { id: id.into(), name: name.into(), vcpus, ram, disk, ephemeral: 0, is_public: true };
-        state.flavors.insert(id.into(), flavor);
+        state.flavors.insert(id, flavor);
     }
 }
 
-fn networks(state: &mut State) {
-    let mut add = |network: (&str, &str, bool), subnet: (&str, &str), cidr: &str, prefix: &str, owner: &str| {
-        let (name, id, external) = network;
-        state.networks.insert(
-            id.into(),
-            Network {
-                id: id.into(),
-                name: name.into(),
-                status: "ACTIVE".into(),
-                admin_state_up: true,
-                external,
-                subnets: vec![subnet.1.into()],
-                mtu: Some(1450),
-                port_security_enabled: Some(true),
-                project_id: owner.into(),
-                tenant_id: owner.into(),
-                created_at: Some(SINCE.into()),
-                ..Network::default()
-            },
-        );
-        state.subnets.insert(
-            subnet.1.into(),
-            Subnet {
-                id: subnet.1.into(),
-                name: subnet.0.into(),
-                network_id: id.into(),
-                ip_version: 4,
-                cidr: cidr.into(),
-                gateway_ip: Some(format!("{prefix}.1")),
-                allocation_pools: vec![AllocationPool { start: format!("{prefix}.2"), end: format!("{prefix}.254") }],
-                enable_dhcp: !external,
-                project_id: owner.into(),
-                tenant_id: owner.into(),
-                created_at: Some(SINCE.into()),
-                ..Subnet::default()
-            },
-        );
-    };
-    add(
+fn networks(state: &mut State, public: ipnet::Ipv4Net) {
+    network(
+        state,
         (PUBLIC_NETWORK, PUBLIC_NETWORK_ID, true),
         ("public-subnet", PUBLIC_SUBNET_ID),
-        "172.24.4.0/24",
-        "172.24.4",
-        "",
+        public,
+        ADMIN_PROJECT_ID,
     );
-    add((NETWORK, NETWORK_ID, false), (SUBNET, SUBNET_ID), "10.6.0.0/24", "10.6.0", PROJECT_ID);
+    let own = ipnet::Ipv4Net::new_assert(std::net::Ipv4Addr::new(10, 6, 0, 0), 24);
+    network(state, (NETWORK, NETWORK_ID, false), (SUBNET, SUBNET_ID), own, PROJECT_ID);
+    let outside = public.hosts().nth(1).map(|address| address.to_string());
+    let outside = FixedIp { subnet_id: Some(PUBLIC_SUBNET_ID.into()), ip_address: outside };
     state.routers.insert(
-        ROUTER_ID.into(),
+        ROUTER_ID,
         Router {
             id: ROUTER_ID.into(),
             name: "demo-router".into(),
@@ -154,65 +147,81 @@ fn networks(state: &mut State) {
             project_id: PROJECT_ID.into(),
             tenant_id: PROJECT_ID.into(),
             admin_state_up: true,
-            external_gateway_info: json!({"network_id": PUBLIC_NETWORK_ID, "enable_snat": true,
-                "external_fixed_ips": [{"subnet_id": PUBLIC_SUBNET_ID, "ip_address": "172.24.4.2"}]}),
-            tags: vec![],
+            external_gateway_info: Some(GatewayInfo {
+                network_id: PUBLIC_NETWORK_ID.into(),
+                enable_snat: Some(true),
+                external_fixed_ips: vec![outside.clone()],
+            }),
+            ..Router::default()
         },
     );
-    state.ports.insert(ROUTER_PORT_ID.into(), router_port());
-    state.last_mac = 1;
+    let inside = FixedIp { subnet_id: Some(SUBNET_ID.into()), ip_address: Some("10.6.0.1".into()) };
+    state.ports.insert(router_port(ROUTER_PORT_ID, NETWORK_ID, inside, "network:router_interface", PROJECT_ID));
+    state.ports.insert(router_port(GATEWAY_PORT_ID, PUBLIC_NETWORK_ID, outside, "network:router_gateway", ""));
+    state.counters.insert("mac", 1);
 }
 
-/// A network of the demo project with one IPv4 subnet, for more servers than the starter's has addresses for.
-pub(crate) fn add_network(state: &mut State, ids: &mut Ids, name: &str, cidr: ipnet::Ipv4Net) -> String {
-    let (id, subnet_id) = (ids.text(), ids.text());
+/// (name, id, whether it is external), (name and id of its subnet)
+fn network(state: &mut State, network: (&str, &str, bool), subnet: (&str, &str), cidr: ipnet::Ipv4Net, owner: &str) {
+    let (name, id, external) = network;
     let mut hosts = cidr.hosts();
     let gateway_ip = hosts.next().map(|first| first.to_string());
     let pool = hosts
         .next()
         .map(|start| AllocationPool { start: start.to_string(), end: hosts.next_back().unwrap_or(start).to_string() });
-    let owner = || PROJECT_ID.to_owned();
-    let subnet = Subnet {
-        id: subnet_id.clone(),
-        name: name.to_owned(),
-        network_id: id.clone(),
+    let made = Subnet {
+        id: subnet.1.into(),
+        name: subnet.0.into(),
+        network_id: id.into(),
         ip_version: 4,
         cidr: cidr.to_string(),
         gateway_ip,
         allocation_pools: pool.into_iter().collect(),
-        enable_dhcp: true,
-        project_id: owner(),
-        tenant_id: owner(),
+        enable_dhcp: !external,
+        project_id: owner.into(),
+        tenant_id: owner.into(),
+        created_at: Some(SINCE.into()),
         ..Subnet::default()
     };
-    let network = Network {
-        id: id.clone(),
-        name: name.to_owned(),
-        status: "ACTIVE".to_owned(),
+    state.subnets.insert(subnet.1, made);
+    let made = Network {
+        id: id.into(),
+        name: name.into(),
+        status: "ACTIVE".into(),
         admin_state_up: true,
-        subnets: vec![subnet_id.clone()],
-        project_id: owner(),
-        tenant_id: owner(),
+        external,
+        subnets: vec![subnet.1.into()],
+        mtu: Some(1450),
+        port_security_enabled: Some(true),
+        project_id: owner.into(),
+        tenant_id: owner.into(),
+        created_at: Some(SINCE.into()),
         ..Network::default()
     };
-    state.starter.extend([id.clone(), subnet_id.clone()]);
-    state.subnets.insert(subnet_id, subnet);
-    state.networks.insert(id.clone(), network);
+    state.networks.insert(id, made);
+}
+
+/// A network of the demo project with one IPv4 subnet, for more servers than the starter's has addresses for.
+pub(crate) fn add_network(state: &mut State, ids: &mut Ids, name: &str, cidr: ipnet::Ipv4Net) -> String {
+    let (id, subnet_id) = (ids.text(), ids.text());
+    network(state, (name, &id, false), (name, &subnet_id), cidr, PROJECT_ID);
+    state.starter.insert(id.clone(), true);
+    state.starter.insert(subnet_id, true);
     id
 }
 
-fn router_port() -> Port {
+fn router_port(id: &str, network: &str, address: FixedIp, owner: &str, project: &str) -> Port {
     Port {
-        id: ROUTER_PORT_ID.into(),
-        network_id: NETWORK_ID.into(),
-        mac_address: "fa:16:3e:00:00:01".into(),
+        id: id.into(),
+        network_id: network.into(),
+        mac_address: if project.is_empty() { "fa:16:3e:00:00:00".into() } else { "fa:16:3e:00:00:01".into() },
         admin_state_up: true,
         status: "ACTIVE".into(),
-        fixed_ips: vec![FixedIp { subnet_id: Some(SUBNET_ID.into()), ip_address: Some("10.6.0.1".into()) }],
+        fixed_ips: vec![address],
         device_id: ROUTER_ID.into(),
-        device_owner: "network:router_interface".into(),
-        project_id: PROJECT_ID.into(),
-        tenant_id: PROJECT_ID.into(),
+        device_owner: owner.into(),
+        project_id: project.into(),
+        tenant_id: project.into(),
         created_at: Some(SINCE.into()),
         ..Port::default()
     }

@@ -36,7 +36,14 @@ fn server(name: &str, port: &str) -> CreateServer {
 }
 
 fn rule(service: &str, method: &str, path: &str, times: u32, action: FaultAction) -> FaultRule {
-    FaultRule { service: service.into(), method: method.into(), path_regex: path.into(), times: Some(times), action }
+    FaultRule {
+        service: service.into(),
+        method: method.into(),
+        path_regex: path.into(),
+        times: Some(times),
+        action,
+        ..FaultRule::default()
+    }
 }
 
 async fn status(cloud: &Cloud, id: &str) -> String {
@@ -260,6 +267,8 @@ async fn rules_fail_lose_delay_and_doom() {
     ]);
     let error = cloud.create_port(&port("p")).await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::TooManyRequests { retry_after: Some(Duration::from_secs(9)) });
+    // Until then the cloud is left alone.
+    tokio::time::sleep(Duration::from_secs(9)).await;
     let lost = cloud.create_port(&port("p")).await.unwrap_err();
     assert_eq!(lost.kind, ErrorKind::Unreachable);
     // It was made all the same: whoever retries must look first.

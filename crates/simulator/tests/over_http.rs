@@ -102,6 +102,7 @@ async fn state_and_guests_survive_a_restart() {
         build_time: Duration::from_millis(10),
         delete_time: Duration::from_millis(10),
         starter: true,
+        ..Options::default()
     };
     let served = serve(options.clone()).await;
     let guests = Arc::new(Recorder::default());
@@ -137,6 +138,7 @@ async fn a_lost_reply_is_a_broken_connection() {
         path_regex: "^/ports$".into(),
         times: Some(1),
         action: FaultAction::LoseReply,
+        ..FaultRule::default()
     }]);
     let cloud = cloud(&served);
     let body = CreatePort { network_id: starter::NETWORK_ID.into(), name: "p".into(), ..CreatePort::default() };
@@ -153,6 +155,7 @@ async fn what_was_under_way_goes_on_after_a_restart() {
         build_time: Duration::from_secs(3600),
         delete_time: Duration::from_secs(3600),
         starter: true,
+        ..Options::default()
     };
     let served = serve(slow.clone()).await;
     let client = cloud(&served);

@@ -1,33 +1,80 @@
 //! `hangar simulator`: the simulated cloud, alone or of a running plane.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use anyhow::{Context as _, Result};
-use hangar_simulator::{Options, Simulator};
+use hangar_pki::{Authority, Leaf, SystemKeys};
+use hangar_simulator::guests::HollowGuests;
+use hangar_simulator::{Options, Simulator, Tls, starter};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
-use crate::cli::{Global, Output, Simulated};
+use crate::cli::{Global, Guests, Output, Simulated, SimulatedOpenstack};
 use crate::commands::home;
 use crate::daemon::{DaemonState, state_path};
 
 pub async fn run(global: &Global, what: Simulated) -> Result<()> {
     match what {
         Simulated::Inventory => inventory(global).await,
-        Simulated::Openstack { listen, state } => {
-            let listener =
-                tokio::net::TcpListener::bind(&listen).await.with_context(|| format!("cannot listen on {listen}"))?;
-            let url = format!("http://{}", listener.local_addr()?);
-            let cloud = Simulator::new(Options { state_file: state, ..Options::default() })?;
-            anstream::println!("{}", cloud.clouds_yaml(&url));
-            let shutdown = CancellationToken::new();
-            let stop = shutdown.clone();
-            tokio::spawn(async move {
-                drop(tokio::signal::ctrl_c().await);
-                stop.cancel();
-            });
-            cloud.serve(listener, shutdown).await?;
-            Ok(cloud.close()?)
-        }
+        Simulated::Openstack(wanted) => openstack(wanted).await,
     }
+}
+
+async fn openstack(wanted: SimulatedOpenstack) -> Result<()> {
+    let listen = &wanted.listen;
+    let listener = tokio::net::TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    let address = listener.local_addr()?;
+    let mut options = Options {
+        state_file: wanted.state,
+        starter: !wanted.bare,
+        speed: wanted.speed,
+        forward: wanted.forward,
+        ..Options::default()
+    };
+    if wanted.forward {
+        options.public_cidr = hangar_simulator::starter::LOCAL_PUBLIC_CIDR;
+    }
+    let cloud = Simulator::new(options)?;
+    if let Some(path) = &wanted.faults {
+        let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let rules =
+            serde_json::from_slice(&text).with_context(|| format!("{} is no list of fault rules", path.display()))?;
+        cloud.set_faults(rules);
+    }
+    let tls = wanted.tls.as_deref().map(|path| certificate(path, &address.ip().to_string())).transpose()?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let entries = [("openstack", starter::USER), ("admin", starter::ADMIN), ("demo", starter::USER)];
+    let clouds = cloud.clouds_yaml_of(&format!("{scheme}://{address}"), &entries, wanted.tls.as_deref());
+    if let Some(path) = &wanted.clouds {
+        std::fs::write(path, &clouds).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    anstream::println!("{clouds}");
+    let shutdown = CancellationToken::new();
+    let stop = shutdown.clone();
+    tokio::spawn(async move {
+        drop(tokio::signal::ctrl_c().await);
+        stop.cancel();
+    });
+    if matches!(wanted.guests, Guests::Hollow) {
+        cloud.set_guests(Arc::new(HollowGuests::new(cloud.guests_dir(), shutdown.clone())));
+    }
+    match tls {
+        Some(tls) => cloud.serve_tls(listener, tls, shutdown).await?,
+        None => cloud.serve(listener, shutdown).await?,
+    }
+    Ok(cloud.close()?)
+}
+
+/// A server certificate of an authority that lives as long as this process; who trusts its certificate trusts the cloud.
+fn certificate(ca_file: &Path, host: &str) -> Result<Tls> {
+    let now = jiff::Timestamp::now();
+    let authority = Authority::create(&SystemKeys, "simulated cloud", now)?;
+    let leaf = Leaf::server("simulated cloud", [host.to_owned(), "localhost".to_owned()]);
+    let issued = authority.issue(&SystemKeys, &leaf, now)?;
+    std::fs::write(ca_file, authority.certificate_pem())
+        .with_context(|| format!("cannot write {}", ca_file.display()))?;
+    Ok(Tls::new(&issued.certificate_pem, &issued.key_pem)?)
 }
 
 async fn inventory(global: &Global) -> Result<()> {

@@ -32,7 +32,14 @@ pub async fn start(
     std::fs::create_dir_all(&directory)?;
     let listener = listener(&directory.join("port")).await?;
     let url = format!("http://{}", listener.local_addr()?);
-    let cloud = Simulator::new(Options { state_file: Some(directory.join("state.json")), ..Options::default() })?;
+    let options = Options {
+        state_file: Some(directory.join("state.json")),
+        // An endpoint that is taken from Neutron or Octavia is one that kubectl can reach.
+        forward: true,
+        public_cidr: hangar_simulator::starter::LOCAL_PUBLIC_CIDR,
+        ..Options::default()
+    };
+    let cloud = Simulator::new(options)?;
     std::fs::write(home.path().join("clouds.yaml"), cloud.clouds_yaml(&url))?;
     let (serving, stop) = (cloud.clone(), shutdown.clone());
     tasks.spawn(async move {

@@ -37,6 +37,48 @@ pub struct Server {
     pub power_state: Option<u8>,
     #[serde(deserialize_with = "super::null_is_default")]
     pub config_drive: String,
+    #[serde(rename = "OS-SRV-USG:launched_at")]
+    pub launched_at: Option<String>,
+    #[serde(rename = "hostId")]
+    pub host_id: String,
+    #[serde(rename = "os-extended-volumes:volumes_attached")]
+    pub volumes: Vec<ServerVolume>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub locked: Option<bool>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServerVolume {
+    pub id: String,
+    pub delete_on_termination: bool,
+}
+
+/// Where servers of a group may run relative to each other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServerGroup {
+    pub id: String,
+    pub name: String,
+    /// One word in a list; since microversion 2.64 `policy` says it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub policies: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    pub members: Vec<String>,
+    pub project_id: String,
+    pub user_id: String,
+}
+
+/// One network card of a server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct InterfaceAttachment {
+    pub port_id: String,
+    pub net_id: String,
+    pub mac_addr: String,
+    pub port_state: String,
+    pub fixed_ips: Vec<super::FixedIp>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -54,3 +54,35 @@ pub struct Endpoint {
     pub region_id: String,
     pub url: String,
 }
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Project {
+    pub id: String,
+    pub name: String,
+    pub description: String,
+    pub domain_id: String,
+    pub enabled: bool,
+}
+
+/// A credential of a user's own; the secret is shown once, in the answer to its creation.
+#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ApplicationCredential {
+    pub id: String,
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret: Option<String>,
+    pub description: Option<String>,
+    pub project_id: String,
+    pub expires_at: Option<String>,
+    #[serde(deserialize_with = "super::null_is_default")]
+    pub unrestricted: bool,
+    pub roles: Vec<Named>,
+}
+
+impl std::fmt::Debug for ApplicationCredential {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ApplicationCredential").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+    }
+}

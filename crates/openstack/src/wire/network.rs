@@ -20,12 +20,45 @@ pub struct Network {
     pub mtu: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port_security_enabled: Option<bool>,
+    /// Only administrators see how a network is made.
+    #[serde(rename = "provider:network_type", skip_serializing_if = "Option::is_none")]
+    pub network_type: Option<String>,
+    #[serde(rename = "provider:physical_network", skip_serializing_if = "Option::is_none")]
+    pub physical_network: Option<String>,
+    #[serde(rename = "provider:segmentation_id", skip_serializing_if = "Option::is_none")]
+    pub segmentation_id: Option<u32>,
     pub tags: Vec<String>,
     pub project_id: String,
     pub tenant_id: String,
     pub revision_number: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updated_at: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CreateNetwork {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admin_state_up: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port_security_enabled: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<bool>,
+    #[serde(rename = "router:external", skip_serializing_if = "Option::is_none")]
+    pub external: Option<bool>,
+    #[serde(rename = "provider:network_type", skip_serializing_if = "Option::is_none")]
+    pub network_type: Option<String>,
+    #[serde(rename = "provider:physical_network", skip_serializing_if = "Option::is_none")]
+    pub physical_network: Option<String>,
+    #[serde(rename = "provider:segmentation_id", skip_serializing_if = "Option::is_none")]
+    pub segmentation_id: Option<u32>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -43,12 +76,42 @@ pub struct Subnet {
     pub dns_nameservers: Vec<String>,
     pub host_routes: Vec<Value>,
     pub enable_dhcp: bool,
+    pub ipv6_address_mode: Option<String>,
+    pub ipv6_ra_mode: Option<String>,
     pub tags: Vec<String>,
     pub project_id: String,
     pub tenant_id: String,
     pub revision_number: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub updated_at: Option<String>,
+}
+
+/// A subnet to be made. `gateway_ip` of `Some(None)` is sent as `null` and means: none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CreateSubnet {
+    pub network_id: String,
+    pub name: String,
+    pub ip_version: u8,
+    pub cidr: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "super::null_is_some")]
+    pub gateway_ip: Option<Option<String>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allocation_pools: Vec<AllocationPool>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dns_nameservers: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub host_routes: Vec<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub enable_dhcp: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv6_address_mode: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ipv6_ra_mode: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -78,10 +141,19 @@ pub struct Port {
     pub device_owner: String,
     #[serde(rename = "binding:vnic_type", skip_serializing_if = "Option::is_none")]
     pub vnic_type: Option<String>,
+    /// These four are shown to administrators only.
     #[serde(rename = "binding:host_id", skip_serializing_if = "Option::is_none")]
     pub host_id: Option<String>,
+    #[serde(rename = "binding:vif_type", skip_serializing_if = "Option::is_none")]
+    pub vif_type: Option<String>,
+    #[serde(rename = "binding:vif_details", skip_serializing_if = "Option::is_none")]
+    pub vif_details: Option<Value>,
+    #[serde(rename = "binding:profile", skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port_security_enabled: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub propagate_uplink_status: Option<bool>,
     pub tags: Vec<String>,
     pub project_id: String,
     pub tenant_id: String,

@@ -1,28 +1,32 @@
-//! User-data as cloud-init reads it: unwrapped, rendered, then files and commands.
+//! User-data as cloud-init reads it: unpacked, taken apart, rendered, then files and commands.
 //!
-//! Flows: bytes -> (base64, gzip) -> `## template: jinja` rendered with instance data -> `#cloud-config` -> write_files and
-//! runcmd. Holds: nothing is run; an error is what cloud-init would write to the console.
+//! Flows: bytes -> gzip -> [`multipart`] -> each part by its first line (`## template: jinja` rendered with instance data,
+//! `#cloud-config` merged, scripts kept) -> write_files, bootcmd, runcmd, scripts. Holds: nothing is run; an error is what
+//! cloud-init would write to the console; what the real one does with the documents in `tests/cloud_init` is recorded
+//! there.
 
 use std::collections::BTreeMap;
 use std::io::Read;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::Guest;
+use super::{Guest, multipart};
 
 /// What a machine would have done to itself.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Prepared {
+pub(crate) struct Prepared {
     /// Text of every file written, by path.
     pub files: BTreeMap<String, String>,
     /// In order; a list of words becomes one line.
     pub commands: Vec<String>,
+    /// Lines of scripts; they run after all commands.
+    pub scripts: Vec<String>,
 }
 
 #[derive(Debug, PartialEq, thiserror::Error)]
-pub(super) enum UserDataError {
+pub(crate) enum UserDataError {
     #[error("cloud-init: there is no user-data")]
     Empty,
     #[error("cloud-init: user-data is not text")]
@@ -31,8 +35,12 @@ pub(super) enum UserDataError {
     Gzip(String),
     #[error("cloud-init: base64 in {0} cannot be decoded")]
     Base64(String),
-    #[error("cloud-init: user-data begins with `{0}`, only #cloud-config is understood")]
+    #[error(
+        "cloud-init: user-data begins with `{0}`, which is neither #cloud-config nor anything else that is understood"
+    )]
     NotCloudConfig(String),
+    #[error("cloud-init: `{0}` names addresses to fetch user-data from, and nothing can be fetched here")]
+    Include(String),
     #[error("cloud-init: the jinja template cannot be rendered: {0}")]
     Template(String),
     #[error("cloud-init: user-data is not valid YAML: {0}")]
@@ -42,44 +50,93 @@ pub(super) enum UserDataError {
 }
 
 const JINJA: &str = "## template: jinja";
-const CLOUD_CONFIG: &str = "#cloud-config";
 /// A machine with less would not boot; more is a bomb.
 const LARGEST: u64 = 16 << 20;
 
-pub(super) fn prepare(guest: &Guest) -> Result<Prepared, UserDataError> {
-    let text = String::from_utf8(unwrap(&guest.user_data)?).map_err(|_| UserDataError::NotText)?;
-    let text = render(text, guest)?;
-    let first = text.lines().next().unwrap_or_default().trim();
-    if !first.starts_with(CLOUD_CONFIG) {
-        return Err(UserDataError::NotCloudConfig(first.chars().take(40).collect()));
-    }
-    let config = hangar_api::yaml::document(&text).map_err(|error| UserDataError::Yaml(error.to_string()))?;
-    let mut prepared = Prepared::default();
-    for entry in config["write_files"].as_array().into_iter().flatten() {
-        let path = entry["path"].as_str().unwrap_or_default().to_owned();
-        let content = content(entry, &path)?;
-        let file = prepared.files.entry(path).or_default();
-        if entry["append"] == true { file.push_str(&content) } else { *file = content }
-    }
-    let commands = config["runcmd"].as_array().into_iter().flatten();
-    prepared.commands = commands.filter_map(command).collect();
-    Ok(prepared)
-}
-
-/// Tools wrap user-data in base64, gzip, or both.
-fn unwrap(bytes: &[u8]) -> Result<Vec<u8>, UserDataError> {
-    if bytes.iter().all(u8::is_ascii_whitespace) {
+pub(crate) fn prepare(guest: &Guest) -> Result<Prepared, UserDataError> {
+    if guest.user_data.iter().all(u8::is_ascii_whitespace) {
         return Err(UserDataError::Empty);
     }
-    if bytes.starts_with(&[0x1f, 0x8b]) {
-        return unwrap(&gunzip(bytes, "user-data")?);
+    let mut found = Found::default();
+    for (kind, part) in multipart::parts(&unpacked(&guest.user_data, "user-data")?)? {
+        found.take(&kind, &part, guest)?;
     }
-    if !bytes.starts_with(b"#")
-        && let Ok(inner) = STANDARD.decode(without_whitespace(bytes))
-    {
-        return unwrap(&inner);
+    found.done()
+}
+
+/// What the parts add up to.
+#[derive(Default)]
+struct Found {
+    config: Map<String, Value>,
+    scripts: Vec<String>,
+}
+
+impl Found {
+    /// By its type, and without one by its first line, as cloud-init tells parts apart.
+    fn take(&mut self, kind: &str, bytes: &[u8], guest: &Guest) -> Result<(), UserDataError> {
+        let text = std::str::from_utf8(bytes).map_err(|_| UserDataError::NotText)?;
+        let text = render(text.trim_start_matches('\u{feff}'), guest)?;
+        let first = text.lines().next().unwrap_or_default().trim();
+        let is =
+            |name: &str, mark: &str| kind == name || (matches!(kind, "" | "text/jinja2") && first.starts_with(mark));
+        if is("text/cloud-config-archive", "#cloud-config-archive") {
+            let list = yaml(&text)?;
+            for entry in list.as_array().into_iter().flatten() {
+                let content = entry.as_str().or(entry["content"].as_str()).unwrap_or_default();
+                self.take("", content.as_bytes(), guest)?;
+            }
+        } else if is("text/cloud-config", "#cloud-config") {
+            self.merge(yaml(&text)?);
+        } else if is("text/x-shellscript", "#!") || is("text/cloud-boothook", "#cloud-boothook") {
+            self.scripts.extend(text.lines().map(str::to_owned));
+        } else if first.starts_with("#include") {
+            return Err(UserDataError::Include(first.to_owned()));
+        } else if kind.is_empty() {
+            return Err(UserDataError::NotCloudConfig(first.chars().take(40).collect()));
+        }
+        Ok(())
     }
-    Ok(bytes.to_vec())
+
+    /// A later part replaces what an earlier one says, unless it asks for its lists to be appended.
+    fn merge(&mut self, config: Value) {
+        let Value::Object(config) = config else { return };
+        let how = config.get("merge_how").or(config.get("merge_type")).cloned().unwrap_or_default();
+        let append = how.as_str().is_some_and(|how| how.contains("list(append)") && how.contains("recurse"));
+        for (key, value) in config {
+            match (self.config.get_mut(&key), value) {
+                (Some(Value::Array(old)), Value::Array(new)) if append => old.extend(new),
+                (_, value) => {
+                    self.config.insert(key, value);
+                }
+            }
+        }
+    }
+
+    fn done(self) -> Result<Prepared, UserDataError> {
+        let list = |key: &str| self.config.get(key).and_then(Value::as_array).into_iter().flatten();
+        let mut prepared = Prepared { scripts: self.scripts.clone(), ..Prepared::default() };
+        for entry in list("write_files") {
+            let path = entry["path"].as_str().unwrap_or_default().to_owned();
+            let content = content(entry, &path)?;
+            let file = prepared.files.entry(path).or_default();
+            if entry["append"] == true { file.push_str(&content) } else { *file = content }
+        }
+        prepared.commands = list("bootcmd").chain(list("runcmd")).filter_map(command).collect();
+        Ok(prepared)
+    }
+}
+
+fn yaml(text: &str) -> Result<Value, UserDataError> {
+    hangar_api::yaml::document(text).map_err(|error| UserDataError::Yaml(error.to_string()))
+}
+
+/// Whatever is packed is unpacked; anything else is as it is.
+pub(super) fn unpacked(bytes: &[u8], what: &str) -> Result<Vec<u8>, UserDataError> {
+    if bytes.starts_with(&[0x1f, 0x8b]) { gunzip(bytes, what) } else { Ok(bytes.to_vec()) }
+}
+
+pub(super) fn decoded(text: &str, what: &str) -> Result<Vec<u8>, UserDataError> {
+    STANDARD.decode(without_whitespace(text.as_bytes())).map_err(|_| UserDataError::Base64(what.to_owned()))
 }
 
 fn without_whitespace(bytes: &[u8]) -> Vec<u8> {
@@ -93,17 +150,38 @@ fn gunzip(bytes: &[u8], what: &str) -> Result<Vec<u8>, UserDataError> {
     Ok(unpacked)
 }
 
-fn render(text: String, guest: &Guest) -> Result<String, UserDataError> {
-    let Some((header, body)) = text.split_once('\n') else { return Ok(text) };
+fn render(text: &str, guest: &Guest) -> Result<String, UserDataError> {
+    let Some((header, body)) = text.split_once('\n') else { return Ok(text.to_owned()) };
     if !header.trim().eq_ignore_ascii_case(JINJA) {
-        return Ok(text);
+        return Ok(text.to_owned());
     }
     let mut environment = minijinja::Environment::new();
-    // cloud-init refuses a template that names what is not there.
     environment.set_undefined_behavior(minijinja::UndefinedBehavior::Strict);
     let failed = |error: &dyn std::fmt::Display| UserDataError::Template(error.to_string());
-    let data: minijinja::Value = serde_json::from_value(instance_data(guest)).map_err(|error| failed(&error))?;
-    environment.render_str(body, data).map_err(|error| failed(&error))
+    let mut data = instance_data(guest);
+    let template = environment.template_from_str(body).map_err(|error| failed(&error))?;
+    for name in template.undeclared_variables(true) {
+        mark_missing(&mut data, &name);
+    }
+    let data: minijinja::Value = serde_json::from_value(data).map_err(|error| failed(&error))?;
+    template.render(data).map_err(|error| failed(&error))
+}
+
+/// cloud-init goes on with a mark where a variable is not there; below something that is not there it gives up.
+fn mark_missing(data: &mut Value, name: &str) {
+    let mut place = data;
+    let mut steps = name.split('.').peekable();
+    while let Some(step) = steps.next() {
+        let Some(fields) = place.as_object_mut() else { return };
+        if steps.peek().is_none() {
+            fields.entry(step).or_insert_with(|| format!("CI_MISSING_JINJA_VAR/{step}").into());
+            return;
+        }
+        match fields.get_mut(step) {
+            Some(next) => place = next,
+            None => return,
+        }
+    }
 }
 
 /// The names that cloud-init's OpenStack data source has, with and without the version in front.
@@ -129,10 +207,7 @@ fn instance_data(guest: &Guest) -> Value {
 
 fn content(entry: &Value, path: &str) -> Result<String, UserDataError> {
     let raw = entry["content"].as_str().unwrap_or_default();
-    let base64 = || {
-        let decoded = STANDARD.decode(without_whitespace(raw.as_bytes()));
-        decoded.map_err(|_| UserDataError::Base64(path.to_owned()))
-    };
+    let base64 = || decoded(raw, path);
     let bytes = match entry["encoding"].as_str().unwrap_or_default() {
         "" | "text/plain" => raw.as_bytes().to_vec(),
         "b64" | "base64" => base64()?,
@@ -153,7 +228,7 @@ fn command(entry: &Value) -> Option<String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::io::Write;
 
@@ -180,18 +255,42 @@ pub(super) mod tests {
     const PLAIN: &str = "#cloud-config\nwrite_files: [{path: /a, content: hello}]\nruncmd: [date, [echo, hi]]\n";
 
     #[test]
-    fn wrappings_do_not_matter() {
-        let wrapped = [
+    fn packed_and_multipart_say_the_same() {
+        let part = |headers: &str, body: &str| format!("--x\n{headers}\n\n{body}\n");
+        let plain = part("Content-Type: text/cloud-config", PLAIN);
+        let encoded = part("Content-Type: text/plain\nContent-Transfer-Encoding: base64", &STANDARD.encode(PLAIN));
+        let mime = |part: &str| {
+            format!("Content-Type: multipart/mixed; boundary=\"x\"\nMIME-Version: 1.0\n\n{part}--x--\n").into_bytes()
+        };
+        let all = [
             PLAIN.as_bytes().to_vec(),
-            STANDARD.encode(PLAIN).into_bytes(),
             gzip(PLAIN),
-            STANDARD.encode(gzip(PLAIN)).into_bytes(),
+            mime(&plain),
+            mime(&encoded),
+            gzip(&String::from_utf8(mime(&plain)).unwrap()),
         ];
-        for user_data in wrapped {
-            let prepared = prepare(&guest(user_data)).unwrap();
+        for user_data in all {
+            let prepared = prepare(&guest(user_data.clone()))
+                .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&user_data)));
             assert_eq!(prepared.files["/a"], "hello");
             assert_eq!(prepared.commands, ["date", "echo hi"]);
         }
+    }
+
+    #[test]
+    fn later_parts_replace_earlier_ones_unless_they_ask_to_append() {
+        let mime = |how: &str| {
+            format!(
+                "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n\n--x\nContent-Type: text/cloud-config\n\n#cloud-config\nruncmd: [a]\nbootcmd: [z]\n--x\nContent-Type: text/cloud-config\n\n#cloud-config\n{how}runcmd: [b]\n--x\nContent-Type: text/x-shellscript\n\n#!/bin/sh\nc\n--x--\n"
+            )
+        };
+        let replaced = prepare(&guest(mime(""))).unwrap();
+        assert_eq!(
+            (replaced.commands, replaced.scripts),
+            (vec!["z".to_owned(), "b".to_owned()], vec!["#!/bin/sh".to_owned(), "c".to_owned()])
+        );
+        let appended = prepare(&guest(mime("merge_how: 'dict(recurse_array)+list(append)+str()'\n"))).unwrap();
+        assert_eq!(appended.commands, ["z", "a", "b"]);
     }
 
     #[test]
@@ -223,7 +322,7 @@ pub(super) mod tests {
     fn what_is_wrong_is_said() {
         let table: [(&str, &str); 7] = [
             ("", "there is no user-data"),
-            ("#!/bin/sh\n", "begins with `#!/bin/sh`"),
+            ("I2Nsb3VkLWNvbmZpZwo=\n", "begins with `I2Nsb3VkLWNvbmZpZwo=`"),
             ("#cloud-config\na: [\n", "not valid YAML"),
             ("## template: jinja\n#cloud-config\nruncmd: ['{{ nothing.here }}']\n", "cannot be rendered"),
             ("#cloud-config\nwrite_files: [{path: /a, encoding: rot13}]\n", "encoding rot13"),

@@ -56,10 +56,14 @@ impl GuestDriver for HollowGuests {
         });
     }
 
-    fn shut_down(&self, server_id: &str) {
+    fn stop(&self, server_id: &str) {
         if let Some(stop) = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(server_id) {
             stop.cancel();
         }
+    }
+
+    fn shut_down(&self, server_id: &str) {
+        self.stop(server_id);
         if let Some(disk) = self.disk(server_id) {
             // Not there when it never joined.
             let _ = std::fs::remove_file(disk);
@@ -70,8 +74,8 @@ impl GuestDriver for HollowGuests {
 async fn live(guest: &Guest, disk: Option<PathBuf>, stop: CancellationToken) {
     let console = &guest.console;
     console.line(format!("{} booted", guest.name));
-    let join = match prepare(guest) {
-        Ok(join) => join,
+    let (join, sentinel) = match prepare(guest) {
+        Ok(ready) => ready,
         Err(why) => return console.line(why),
     };
     let identity = match disk.as_ref().and_then(load) {
@@ -81,6 +85,9 @@ async fn live(guest: &Guest, disk: Option<PathBuf>, stop: CancellationToken) {
         }
         None => {
             let Some(identity) = join_until_in(guest, &join).await else { return };
+            if sentinel {
+                console.line(format!("cloud-init: {} is written", join_config::SENTINEL));
+            }
             if let Some(path) = &disk
                 && let Err(error) = store(path, &identity)
             {
@@ -95,9 +102,11 @@ async fn live(guest: &Guest, disk: Option<PathBuf>, stop: CancellationToken) {
     }
 }
 
-fn prepare(guest: &Guest) -> Result<Join, String> {
+/// How it joins, and whether it writes down that it did.
+fn prepare(guest: &Guest) -> Result<(Join, bool), String> {
     let prepared = cloud_init::prepare(guest).map_err(|error| error.to_string())?;
-    join_config::read(guest, &prepared).map_err(|error| error.to_string())
+    let join = join_config::read(guest, &prepared).map_err(|error| error.to_string())?;
+    Ok((join, join_config::writes_sentinel(&prepared)))
 }
 
 /// `None` when waiting does not help.
@@ -169,7 +178,8 @@ write_files:
 runcmd: [kubeadm join --config /j]
 ";
         let table = [
-            ("#!/bin/sh\necho hi\n", "only #cloud-config is understood"),
+            ("#!/bin/sh\necho hi\n", "nothing joins"),
+            ("hello\n", "neither #cloud-config nor anything else"),
             ("#cloud-config\nruncmd: [date]\n", "nothing joins"),
             (pinless, "caCertHashes is empty"),
         ];

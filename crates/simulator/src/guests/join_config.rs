@@ -10,7 +10,7 @@ use super::cloud_init::Prepared;
 
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub(super) enum JoinConfigError {
-    #[error("no command in runcmd is `kubeadm join --config FILE`, so nothing joins")]
+    #[error("no command in runcmd or in a script is `kubeadm join --config FILE`, so nothing joins")]
     NoCommand,
     #[error("kubeadm: the file {0} does not exist")]
     NoFile(String),
@@ -30,7 +30,8 @@ const VERSIONS: [&str; 4] = ["v1beta1", "v1beta2", "v1beta3", "v1beta4"];
 const DEFAULT_VERSION: &str = "v1.34.4";
 
 pub(super) fn read(guest: &Guest, prepared: &Prepared) -> Result<Join, JoinConfigError> {
-    let file = prepared.commands.iter().find_map(|line| config_file(line)).ok_or(JoinConfigError::NoCommand)?;
+    let mut lines = prepared.commands.iter().chain(&prepared.scripts);
+    let file = lines.find_map(|line| config_file(line)).ok_or(JoinConfigError::NoCommand)?;
     let text = prepared.files.get(&file).ok_or_else(|| JoinConfigError::NoFile(file.clone()))?;
     let documents = hangar_api::yaml::documents(text)
         .map_err(|error| JoinConfigError::Yaml { file: file.clone(), why: error.to_string() })?;
@@ -41,6 +42,13 @@ pub(super) fn read(guest: &Guest, prepared: &Prepared) -> Result<Join, JoinConfi
         return Err(JoinConfigError::Version(version.to_owned()));
     }
     join(guest, config)
+}
+
+/// Where a machine writes that its bootstrap went well, if its user-data says so.
+pub(super) const SENTINEL: &str = "/run/cluster-api/bootstrap-success.complete";
+
+pub(super) fn writes_sentinel(prepared: &Prepared) -> bool {
+    prepared.commands.iter().chain(&prepared.scripts).any(|line| line.contains(SENTINEL))
 }
 
 /// The word after `--config` of a `kubeadm join`, wherever in a line of shell it stands.
@@ -248,7 +256,7 @@ runcmd:
     fn what_is_wrong_stays_out_and_is_said() {
         let good = user_data("v1beta3", MAP, COMMAND);
         let table = [
-            (user_data("v1beta3", MAP, "date"), "no command in runcmd"),
+            (user_data("v1beta3", MAP, "date"), "no command in runcmd or in a script"),
             (user_data("v1beta9", MAP, COMMAND), "kubeadm.k8s.io/v1beta9"),
             (user_data("v1beta3", MAP, "kubeadm join --config /other"), "/other does not exist"),
             (good.replace("JoinConfiguration", "InitConfiguration"), "no JoinConfiguration"),

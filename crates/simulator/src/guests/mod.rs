@@ -3,6 +3,7 @@
 mod cloud_init;
 mod hollow;
 mod join_config;
+mod multipart;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,7 +13,10 @@ pub use hollow::HollowGuests;
 /// Called when a server turns ACTIVE and when it is gone; neither may block.
 pub trait GuestDriver: Send + Sync {
     fn boot(&self, guest: Guest);
+    /// The server is gone, and its disk with it.
     fn shut_down(&self, server_id: &str);
+    /// The server is switched off; its disk stays.
+    fn stop(&self, _server_id: &str) {}
 }
 
 /// A server as its guest sees it.
@@ -37,6 +41,32 @@ impl std::fmt::Debug for Guest {
     }
 }
 
+/// What a machine would have done to itself with its user-data: files by path, and the lines it would have run.
+pub fn dry_run(guest: &Guest) -> Result<(BTreeMap<String, String>, Vec<String>), String> {
+    let prepared = cloud_init::prepare(guest).map_err(|error| error.to_string())?;
+    Ok((prepared.files, prepared.commands.into_iter().chain(prepared.scripts).collect()))
+}
+
+/// Any bytes at all are files and commands, or an error in words: the target of `fuzz/`.
+#[doc(hidden)]
+pub fn fuzz_user_data(bytes: &[u8]) {
+    let guest = Guest {
+        server_id: "1f".to_owned(),
+        name: "w".to_owned(),
+        project_id: String::new(),
+        image_properties: BTreeMap::new(),
+        metadata: BTreeMap::new(),
+        availability_zone: String::new(),
+        addresses: vec![],
+        user_data: bytes.to_vec(),
+        console: Console::default(),
+    };
+    match cloud_init::prepare(&guest) {
+        Ok(prepared) => drop(join_config::read(&guest, &prepared)),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
 /// The serial console: lines in, text out.
 #[derive(Clone, Debug, Default)]
 pub struct Console(Arc<Mutex<String>>);
@@ -58,5 +88,29 @@ impl Console {
 
     pub fn text(&self) -> String {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_user_data_makes_it_panic() {
+        let example = b"MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=x\n\n--x\nContent-Type: text/jinja2\n\n## template: jinja\n#cloud-config\nwrite_files: [{path: /j, encoding: b64, content: aGVsbG8=}]\nruncmd: ['kubeadm join --config /j {{ ds.meta_data.uuid }}']\n--x--\n";
+        let mut state = 1u64;
+        let mut roll = || usize::try_from(crate::state::splitmix(&mut state) >> 33).unwrap_or(0);
+        for _ in 0..5000 {
+            let mut bytes = example.to_vec();
+            for _ in 0..=roll() % 5 {
+                let at = roll() % bytes.len();
+                match roll() % 3 {
+                    0 => bytes.truncate(at.max(1)),
+                    1 => bytes[at] = u8::try_from(roll() % 256).unwrap_or(0),
+                    _ => bytes.extend_from_within(..at),
+                }
+            }
+            fuzz_user_data(&bytes);
+        }
     }
 }

@@ -4,23 +4,31 @@ use hangar_openstack::wire::{CreateSecurityGroup, CreateSecurityGroupRule, Secur
 use http::Method;
 use serde_json::{Value, json};
 
+use super::{list, one};
 use crate::Simulator;
-use crate::front::Ask;
-use crate::network::{list, one};
+use crate::ask::Ask;
 use crate::reply::{Outcome, Refusal, Reply};
 use crate::state::{Ids, State, World};
 
 pub(crate) fn answer(simulator: &Simulator, world: &mut World, ask: &Ask) -> Outcome {
     let World { state, ids, .. } = world;
     match (&ask.method, ask.segments().as_slice()) {
-        (&Method::GET, ["security-groups"]) => list("security_groups", state.groups_of(&ask.project_id), ask),
+        (&Method::GET, ["security-groups"]) => {
+            list("security_groups", state.security_groups.values().filter(|group| ask.sees(&group.project_id)), ask)
+        }
         (&Method::GET, ["security-groups", id]) => one("security_group", own(state, ask, id), || no_group(id)),
         (&Method::POST, ["security-groups"]) => create(simulator, state, ids, ask),
         (&Method::DELETE, ["security-groups", id]) => delete(state, ask, id),
         (&Method::GET, ["security-group-rules"]) => {
-            let rules = state.groups_of(&ask.project_id).flat_map(|group| &group.security_group_rules);
-            list("security_group_rules", rules, ask)
+            let groups = state.security_groups.values().filter(|group| ask.sees(&group.project_id));
+            list("security_group_rules", groups.flat_map(|group| &group.security_group_rules), ask)
         }
+        (&Method::GET, ["security-group-rules", id]) => {
+            let groups = state.security_groups.values().filter(|group| ask.sees(&group.project_id));
+            let found = groups.flat_map(|group| &group.security_group_rules).find(|rule| rule.id == *id);
+            one("security_group_rule", found, || no_rule(id))
+        }
+        (&Method::PUT, ["security-groups", id]) => update(simulator, state, ask, id),
         (&Method::POST, ["security-group-rules"]) => create_rules(state, ids, ask),
         (&Method::DELETE, ["security-group-rules", id]) => delete_rule(state, ask, id),
         _ => Err(Refusal::neutron(404, "HTTPNotFound", "The resource could not be found.")),
@@ -28,11 +36,11 @@ pub(crate) fn answer(simulator: &Simulator, world: &mut World, ask: &Ask) -> Out
 }
 
 pub(crate) fn no_group(id: &str) -> Refusal {
-    Refusal::neutron(404, "SecurityGroupNotFound", format!("Security group {id} does not exist."))
+    Refusal::neutron(404, "SecurityGroupNotFound", format!("Security group {id} does not exist"))
 }
 
 fn own<'a>(state: &'a State, ask: &Ask, id: &str) -> Option<&'a SecurityGroup> {
-    state.security_groups.get(id).filter(|group| group.project_id == ask.project_id)
+    state.security_groups.get(id).filter(|group| ask.sees(&group.project_id))
 }
 
 /// The group every project has: egress to anywhere, ingress from itself.
@@ -90,12 +98,28 @@ fn create(simulator: &Simulator, state: &mut State, ids: &mut Ids, ask: &Ask) ->
         ));
     }
     let full = |_| Refusal::neutron(409, "OverQuota", "Quota exceeded for resources: ['security_group'].");
-    state.room(&ask.project_id, "security_groups", state.groups_of(&ask.project_id).count(), 1).map_err(full)?;
+    state.room(&ask.project_id, "security_group", state.groups_of(&ask.project_id).count(), 1).map_err(full)?;
     let id = ids.text();
     let description = wanted.description.unwrap_or_default();
     let group = new_group(ids, &id, &ask.project_id, &wanted.name, &description, &simulator.now_text());
     state.security_groups.insert(id, group.clone());
     Ok(Reply::new(201, json!({"security_group": group})))
+}
+
+fn no_rule(id: &str) -> Refusal {
+    Refusal::neutron(404, "SecurityGroupRuleNotFound", format!("Security group rule {id} does not exist"))
+}
+
+fn update(simulator: &Simulator, state: &mut State, ask: &Ask, id: &str) -> Outcome {
+    let body = ask.json().map_err(|why| Refusal::neutron(400, "HTTPBadRequest", why))?;
+    own(state, ask, id).ok_or_else(|| no_group(id))?;
+    let Some(group) = state.security_groups.get_mut(id) else { return Err(no_group(id)) };
+    let wanted = &body["security_group"];
+    group.name = wanted["name"].as_str().map_or_else(|| group.name.clone(), str::to_owned);
+    group.description = wanted["description"].as_str().map_or_else(|| group.description.clone(), str::to_owned);
+    group.revision_number += 1;
+    group.updated_at = Some(simulator.now_text());
+    Ok(Reply::ok(json!({"security_group": group})))
 }
 
 fn delete(state: &mut State, ask: &Ask, id: &str) -> Outcome {
@@ -112,8 +136,11 @@ fn delete(state: &mut State, ask: &Ask, id: &str) -> Outcome {
     }
     state.security_groups.remove(id);
     // Rules that name a group go with it, as Neutron's foreign key has it.
-    for group in state.security_groups.values_mut() {
-        group.security_group_rules.retain(|rule| rule.remote_group_id.as_deref() != Some(id));
+    let names = |rule: &SecurityGroupRule| rule.remote_group_id.as_deref() == Some(id);
+    for other in state.security_groups.ids(|group| group.security_group_rules.iter().any(names)) {
+        if let Some(group) = state.security_groups.get_mut(&other) {
+            group.security_group_rules.retain(|rule| !names(rule));
+        }
     }
     Ok(Reply::empty(204))
 }
@@ -126,7 +153,7 @@ fn create_rules(state: &mut State, ids: &mut Ids, ask: &Ask) -> Outcome {
         if bulk { read(&body["security_group_rules"])? } else { vec![read(&body["security_group_rule"])?] };
     let used = state.groups_of(&ask.project_id).map(|group| group.security_group_rules.len()).sum();
     let full = |_| Refusal::neutron(409, "OverQuota", "Quota exceeded for resources: ['security_group_rule'].");
-    state.room(&ask.project_id, "security_group_rules", used, wanted.len()).map_err(full)?;
+    state.room(&ask.project_id, "security_group_rule", used, wanted.len()).map_err(full)?;
     let mut made: Vec<SecurityGroupRule> = vec![];
     for rule in wanted {
         let rule = new_rule(state, ids, ask, rule)?;
@@ -159,7 +186,7 @@ fn new_rule(
         own(state, ask, id).ok_or_else(|| no_group(id))?;
     }
     if !matches!(wanted.direction.as_str(), "ingress" | "egress") {
-        return bad("HTTPBadRequest", "Invalid input for direction. Reason: it is not in ['ingress', 'egress'].");
+        return bad("HTTPBadRequest", "Invalid input for direction. Reason: it is not in valid_values.");
     }
     if wanted.remote_group_id.is_some() && wanted.remote_ip_prefix.is_some() {
         return bad(
@@ -170,6 +197,12 @@ fn new_rule(
     if wanted.protocol.is_none() && wanted.port_range_min.is_some() {
         return bad("SecurityGroupProtocolRequiredWithPorts", "Must also specify protocol if port range is given.");
     }
+    if let Some(protocol) = wanted.protocol.as_deref().filter(|protocol| !known_protocol(protocol)) {
+        let words = format!(
+            "Security group rule protocol {protocol} not supported. Only protocol values and integer representations [0 to 255] are supported."
+        );
+        return bad("SecurityGroupRuleInvalidProtocol", &words);
+    }
     let ports = |protocol: &str| matches!(protocol, "tcp" | "udp" | "sctp" | "6" | "17");
     if wanted.protocol.as_deref().is_some_and(ports) && wanted.port_range_min > wanted.port_range_max {
         return bad("SecurityGroupInvalidPortRange", "For TCP/UDP protocols, port_range_min must be <= port_range_max");
@@ -179,7 +212,8 @@ fn new_rule(
     match prefix {
         Some(Err(_)) => return bad("InvalidCIDR", "Invalid CIDR given as remote_ip_prefix."),
         Some(Ok(net)) if net.addr().is_ipv6() != (ethertype == "IPv6") => {
-            return bad("SecurityGroupRuleParameterConflict", "Conflicting value ethertype for CIDR");
+            let words = format!("Conflicting value ethertype {ethertype} for CIDR {net}");
+            return bad("SecurityGroupRuleParameterConflict", &words);
         }
         _ => {}
     }
@@ -200,6 +234,39 @@ fn new_rule(
     })
 }
 
+/// By name or number, as IANA has them; Neutron gives back what it was given.
+fn known_protocol(protocol: &str) -> bool {
+    const NAMES: [&str; 26] = [
+        "any",
+        "ah",
+        "dccp",
+        "egp",
+        "esp",
+        "gre",
+        "hopopt",
+        "icmp",
+        "igmp",
+        "ip",
+        "ipip",
+        "ipv6-encap",
+        "ipv6-frag",
+        "ipv6-icmp",
+        "icmpv6",
+        "ipv6-nonxt",
+        "ipv6-opts",
+        "ipv6-route",
+        "ospf",
+        "pgm",
+        "rsvp",
+        "sctp",
+        "tcp",
+        "udp",
+        "udplite",
+        "vrrp",
+    ];
+    NAMES.contains(&protocol) || protocol.parse::<u8>().is_ok()
+}
+
 /// The description does not make a rule another rule.
 fn same_rule(one: &SecurityGroupRule, other: &SecurityGroupRule) -> bool {
     let essence = |rule: &SecurityGroupRule| SecurityGroupRule {
@@ -214,14 +281,12 @@ fn same_rule(one: &SecurityGroupRule, other: &SecurityGroupRule) -> bool {
 }
 
 fn delete_rule(state: &mut State, ask: &Ask, id: &str) -> Outcome {
-    let own = state.security_groups.values_mut().filter(|group| group.project_id == ask.project_id);
-    for group in own {
-        let before = group.security_group_rules.len();
+    let groups = state.security_groups.values().filter(|group| ask.sees(&group.project_id));
+    let holder = groups.into_iter().find(|group| group.security_group_rules.iter().any(|rule| rule.id == id));
+    let holder = holder.map(|group| group.id.clone()).ok_or_else(|| no_rule(id))?;
+    if let Some(group) = state.security_groups.get_mut(&holder) {
         group.security_group_rules.retain(|rule| rule.id != id);
-        if group.security_group_rules.len() < before {
-            group.revision_number += 1;
-            return Ok(Reply::empty(204));
-        }
+        group.revision_number += 1;
     }
-    Err(Refusal::neutron(404, "SecurityGroupRuleNotFound", format!("Security group rule {id} does not exist")))
+    Ok(Reply::empty(204))
 }
