@@ -53,6 +53,7 @@ def until(user, command, wanted):
             return
         time.sleep(0.1)
     wrong.append(f'{command} never said {wanted}: {text[-200:]}')
+    print('WRONG', wrong[-1], flush=True)
 
 
 open(f'{WORK}/image', 'wb').write(bytes(4096))
@@ -135,6 +136,10 @@ for command in ['floating ip delete {ip}', 'server delete --wait s1 s2', 'volume
                 'keypair delete mine', 'application credential delete robot', 'router remove subnet way range', 'router delete way',
                 'network delete inside', 'security group delete nodes']:
     step(D, command)
+# A volume that a server was made on stays, unless somebody asked for the opposite.
+until(D, 'volume list -f value -c Status', 'available')
+step(D, 'volume list -f value -c ID', None, 'root')
+step(D, 'volume delete {root}')
 until(D, 'volume list -f value -c ID', '')
 for command in ['network delete outside', 'image delete img', 'flavor delete tiny']:
     step(A, command)
