@@ -1,38 +1,41 @@
 //! `cargo xtask bench`: the size of the release binary, and whatever the benchmarks of the product measure.
 //!
-//! Flows: release build -> size of the file -> the benchmarks that are there; each line that they print as a JSON object is one
-//! measurement. Holds: nothing is measured that was not built from this tree.
+//! Flows: release build -> size of the file -> the benchmarks; each line that they print as a JSON object is one measurement. Holds: nothing is measured that was not built from this tree.
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::run;
 
-/// Where each lies, and how it is run. The measured program is the release build; what measures it need not be, and would have to be
-/// compiled once more. Conversion is measured within its own process, so that is compiled for release.
+/// Name and how it is run. The measured program is the release build; what measures it need not be, and would have to be compiled once
+/// more. Conversion is measured within its own process, so that is compiled for release.
 const BENCHMARKS: &[(&str, &[&str])] = &[
-    ("crates/hangar/tests/bench.rs", &["test", "--package", "hangar", "--test", "bench"]),
-    ("crates/hangar/tests/api_bench.rs", &["test", "--package", "hangar", "--test", "api_bench"]),
-    (
-        "crates/api/tests/conversion_bench.rs",
-        &["test", "--release", "--package", "hangar-api", "--test", "conversion_bench"],
-    ),
+    ("cluster", &["test", "--package", "hangar", "--test", "bench"]),
+    ("api", &["test", "--package", "hangar", "--test", "api_bench"]),
+    ("conversion", &["test", "--release", "--package", "hangar-api", "--test", "conversion_bench"]),
+    ("hollow", &["test", "--package", "hangar", "--test", "bench_hollow"]),
+    ("planes", &["test", "--package", "hangar", "--test", "bench_planes"]),
 ];
 
-/// Builds, measures and prints.
-pub fn run(root: &Path, as_json: bool) -> Result<()> {
+/// Builds, measures and prints; all benchmarks, or the one that is named.
+pub fn run(root: &Path, name: Option<&str>, as_json: bool) -> Result<()> {
+    let chosen: Vec<_> = BENCHMARKS.iter().filter(|(known, _)| name.is_none_or(|name| name == *known)).collect();
+    if chosen.is_empty() {
+        let known: Vec<&str> = BENCHMARKS.iter().map(|(known, _)| *known).collect();
+        bail!("there is no benchmark {}; there are {}", name.unwrap_or_default(), known.join(", "));
+    }
     run::to_success(run::cargo(root, &["build", "--release", "--package", "hangar"]))?;
     let size = std::fs::metadata(binary(root)?).context("the release binary is not where cargo said")?.len();
-    let measurements = measure(root, as_json)?;
-    if as_json {
-        println!("{}", json!({ "binaryBytes": size, "measurements": measurements }));
-        return Ok(());
+    let mut measured = vec![];
+    for (_, arguments) in chosen {
+        measured.extend(measure(root, arguments, as_json)?);
     }
-    println!("release binary: {:.1} MiB", size as f64 / f64::from(1 << 20));
-    if measurements.is_none() {
-        println!("there are no benchmarks: nothing else was measured");
+    if as_json {
+        println!("{}", json!({ "binaryBytes": size, "measurements": measured }));
+    } else {
+        println!("release binary: {:.1} MiB", size as f64 / f64::from(1 << 20));
     }
     Ok(())
 }
@@ -44,20 +47,13 @@ fn binary(root: &Path) -> Result<std::path::PathBuf> {
     Ok(Path::new(target).join("release").join(format!("hangar{}", std::env::consts::EXE_SUFFIX)))
 }
 
-/// What the benchmarks printed as JSON, or nothing if there are none.
-fn measure(root: &Path, as_json: bool) -> Result<Option<Vec<Value>>> {
-    let mut measured = vec![];
-    for (file, arguments) in BENCHMARKS {
-        if !root.join(file).is_file() {
-            continue;
-        }
-        let mut command = run::cargo(root, &[*arguments, &["--", "--ignored", "--nocapture"]].concat());
-        command.env("HANGAR_BINARY", binary(root)?);
-        let text = run::output(command)?;
-        if !as_json {
-            print!("{text}");
-        }
-        measured.extend(text.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object));
+/// What one benchmark printed as JSON.
+fn measure(root: &Path, arguments: &[&str], as_json: bool) -> Result<Vec<Value>> {
+    let mut command = run::cargo(root, &[arguments, &["--", "--ignored", "--nocapture"]].concat());
+    command.env("HANGAR_BINARY", binary(root)?);
+    let text = run::output(command)?;
+    if !as_json {
+        print!("{text}");
     }
-    Ok((!measured.is_empty()).then_some(measured))
+    Ok(text.lines().filter_map(|line| serde_json::from_str(line).ok()).filter(Value::is_object).collect())
 }

@@ -43,6 +43,8 @@ enum Command {
     Fetch,
     /// Build the release binary and measure it
     Bench {
+        /// Only this one: cluster, api, conversion, hollow or planes
+        name: Option<String>,
         /// Print one JSON object instead of text
         #[arg(long)]
         json: bool,
@@ -82,7 +84,7 @@ fn obey(command: Command) -> Result<()> {
         Command::Lint => lint::run(&root),
         Command::Test(options) => test::run(&root, &options),
         Command::Fetch => test::fetch(&root),
-        Command::Bench { json } => bench::run(&root, json),
+        Command::Bench { name, json } => bench::run(&root, name.as_deref(), json),
         Command::Soak(options) => soak::run(&root, &options),
         Command::CloudInit { record } => cloud_init::run(&root, record),
         Command::OpenstackReal { what } => openstack_real::run(&root, &what),
