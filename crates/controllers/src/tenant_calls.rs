@@ -12,6 +12,8 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 const MANAGER: &str = "hangar";
+/// Writers that come in between are few; more of them are worth a look.
+const MOST_ATTEMPTS: u32 = 4;
 
 /// What went wrong, in words for a condition.
 pub type Failure = String;
@@ -98,20 +100,29 @@ async fn adopt_node(
     remove_taint: &str,
 ) -> Result<TenantAnswer, Failure> {
     let nodes = api_of(client, &Object::named("v1", "Node", "", name));
-    let node = stripped(nodes.get(name).await.map_err(|error| words(&error))?);
-    let taints = node.get("/spec/taints").as_array().cloned().unwrap_or_default();
-    let rest: Vec<_> = taints.into_iter().filter(|taint| taint["key"] != remove_taint).collect();
     let annotations: serde_json::Map<_, _> =
         annotations.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-    let body = json!({
-        // Taints are one list: the version read guards those that others add.
-        "metadata": { "annotations": annotations, "resourceVersion": node.resource_version() },
-        "spec": { "taints": rest },
-    });
-    let answer =
-        nodes.patch(name, &PatchParams::default(), &Patch::Merge(&body)).await.map_err(|error| words(&error))?;
-    tenants.absorb(cluster, stripped(answer));
-    Ok(TenantAnswer::NodeAdopted)
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let node = stripped(nodes.get(name).await.map_err(|error| words(&error))?);
+        let taints = node.get("/spec/taints").as_array().cloned().unwrap_or_default();
+        let rest: Vec<_> = taints.into_iter().filter(|taint| taint["key"] != remove_taint).collect();
+        let body = json!({
+            // Taints are one list: the version read guards those that others add.
+            "metadata": { "annotations": annotations, "resourceVersion": node.resource_version() },
+            "spec": { "taints": rest },
+        });
+        match nodes.patch(name, &PatchParams::default(), &Patch::Merge(&body)).await {
+            Ok(answer) => {
+                tenants.absorb(cluster, stripped(answer));
+                return Ok(TenantAnswer::NodeAdopted);
+            }
+            // A fresh Node is written by its kubelet and by the cloud controller at the same time: no news for anybody.
+            Err(kube::Error::Api(status)) if status.code == 409 && attempts < MOST_ATTEMPTS => {}
+            Err(error) => return Err(words(&error)),
+        }
+    }
 }
 
 /// The Node of a machine, as the watch has it.
