@@ -34,20 +34,14 @@ fn what_it_costs() {
     report.row("by hand: etcd, API server ready", &seconds(baseline.api_ready));
     report.row("by hand: controller manager and scheduler healthy too", &seconds(baseline.all_healthy));
 
+    warm_start(&mut report, baseline.api_ready);
     let plane = Plane::new();
     let began = Instant::now();
     plane.ok(&["up"]);
     report.row("hangar up, components at hand", &seconds(began.elapsed()));
     plane.kubectl(&["rollout", "status", "statefulset/etcd", "-n", "kamaji-system", "--timeout=120s"]);
     report.row("  until the shared etcd is ready too", &seconds(began.elapsed()));
-    plane.ok(&["down"]);
-    let began = Instant::now();
-    plane.ok(&["up"]);
-    report.row("hangar up again, after down", &seconds(began.elapsed()));
-    let warm = began.elapsed().as_secs_f64() / baseline.api_ready.as_secs_f64();
-    report.row("  ratio to etcd and API server by hand (goal: at most 1.3)", &format!("{warm:.2}"));
     let pid = plane.state()["pid"].to_string();
-    plane.kubectl(&["rollout", "status", "statefulset/etcd", "-n", "kamaji-system", "--timeout=120s"]);
 
     let before = counts(&plane);
     let applied = Instant::now();
@@ -93,6 +87,19 @@ fn what_it_costs() {
     report.row("cluster deleted", &seconds(began.elapsed()));
     report.row("left in the cloud", &plane.inventory().len().to_string());
     println!("{}", Value::Object(report.0));
+}
+
+/// A plane that comes back, in a home of its own: what its API server does right after a start must not disturb the rest.
+fn warm_start(report: &mut Report, by_hand: Duration) {
+    let plane = Plane::new();
+    plane.ok(&["up"]);
+    plane.ok(&["down"]);
+    let began = Instant::now();
+    plane.ok(&["up"]);
+    let time = began.elapsed();
+    report.row("hangar up again, after down", &seconds(time));
+    let ratio = time.as_secs_f64() / by_hand.as_secs_f64();
+    report.row("  ratio to etcd and API server by hand (goal: at most 1.3)", &format!("{ratio:.2}"));
 }
 
 fn seconds(time: Duration) -> String {
