@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hangar_pki::{Authority, CertifiedKey, Kubeconfig, Leaf, SystemKeys, Usage, service_account_keys};
-use plane::Plane;
+use plane::{Plane, until};
 use serde_json::{Value, json};
 
 /// Clients that ask all the time while a pod is killed.
@@ -112,10 +112,10 @@ fn a_pod_is_killed_under_load(inner: &Inner<'_>) {
                 }
             });
         }
-        until(|| asked.load(Ordering::Relaxed) >= 2 * CLIENTS);
+        until("the first answers", || asked.load(Ordering::Relaxed) >= 2 * CLIENTS);
         let before = asked.load(Ordering::Relaxed);
         kill_one(inner.plane);
-        until(|| asked.load(Ordering::Relaxed) >= before + 10 * CLIENTS);
+        until("answers after the kill", || asked.load(Ordering::Relaxed) >= before + 10 * CLIENTS);
         stop.store(true, Ordering::Relaxed);
     });
     let (asked, failed) = (asked.into_inner(), failed.into_inner());
@@ -129,12 +129,6 @@ fn a_pod_is_killed_under_load(inner: &Inner<'_>) {
         .map(|pod| pod["status"]["containerStatuses"][0]["restartCount"].as_i64().unwrap_or(0))
         .sum();
     assert_eq!(restarts, 1);
-}
-
-fn until(done: impl Fn() -> bool) {
-    while !done() {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
 }
 
 /// Kills the process of one API server: it is told where it runs by its own command line.

@@ -4,7 +4,7 @@
 
 mod plane;
 
-use plane::Plane;
+use plane::{Plane, until};
 use serde_json::Value;
 
 #[test]
@@ -98,12 +98,4 @@ fn a_port_is_forwarded(plane: &Plane) {
 fn events(plane: &Plane, name: &str) -> String {
     let selector = format!("--field-selector=involvedObject.name={name}");
     plane.kubectl(&["get", "events", &selector, "-o", "jsonpath={.items[*].message}"])
-}
-
-fn until(what: &str, done: impl Fn() -> bool) {
-    let began = std::time::Instant::now();
-    while !done() {
-        assert!(began.elapsed() < std::time::Duration::from_secs(120), "gave up waiting for {what}");
-        std::thread::sleep(std::time::Duration::from_millis(200));
-    }
 }

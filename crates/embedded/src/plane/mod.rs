@@ -40,8 +40,7 @@ pub struct PlaneOptions {
 
 impl Default for PlaneOptions {
     fn default() -> Self {
-        let pinned = |text: &str| Version::parse(text).unwrap_or(Version::new(0, 0, 0));
-        Self { kubernetes: pinned(crate::KUBERNETES), etcd: pinned(crate::ETCD) }
+        Self { kubernetes: crate::default_version("kube-apiserver"), etcd: crate::default_version("etcd") }
     }
 }
 

@@ -11,7 +11,7 @@ use semver::Version;
 use serde_json::json;
 
 use crate::cli::{Components, Global, Output};
-use crate::commands::store;
+use crate::commands::{store, up};
 
 const KUBERNETES_NAMES: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
@@ -73,12 +73,7 @@ fn asked_for(names: &[String], kubernetes: Option<&str>) -> Result<Vec<Component
 
 fn component(name: &str, version: Option<&str>) -> Result<Component> {
     anyhow::ensure!(NAMES.contains(&name), "there is no component {name}; there are {}", NAMES.join(", "));
-    let version = match version {
-        Some(text) => {
-            text.trim_start_matches('v').parse().with_context(|| format!("{text} is not a version such as 1.34.4"))?
-        }
-        None => default_version(name),
-    };
+    let version = up::version(version)?.unwrap_or_else(|| default_version(name));
     Ok(Component { name: name.to_owned(), version })
 }
 

@@ -158,6 +158,15 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
+/// Waits for something that no object tells.
+pub fn until(what: &str, done: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !done() {
+        assert!(began.elapsed() < PATIENCE, "gave up waiting for {what}");
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
 /// A condition's status and message.
 pub fn condition(object: &Value, kind: &str) -> (String, String) {
     let conditions = object["status"]["conditions"].as_array().cloned().unwrap_or_default();

@@ -75,6 +75,12 @@ impl Child {
     }
 }
 
+/// As shells and kubelets count: 128 and the signal for one that was killed.
+pub(super) fn exit_code(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt as _;
+    status.code().unwrap_or(128 + status.signal().unwrap_or(9))
+}
+
 /// The two variables by which a process is known to belong to a home.
 pub fn markers(home: &Path) -> [(String, String); 2] {
     [("HANGAR_HOME".into(), home.display().to_string()), ("HANGAR_CHILD".into(), "1".into())]

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use tokio::sync::watch;
 
-use super::child::{Child, Run};
+use super::child::{Child, Run, exit_code};
 use super::environment::environment;
 use super::expand::expand;
 use super::log::Kept;
@@ -137,7 +136,7 @@ impl Job {
             }
         };
         self.node.places.leave(&uid, &name);
-        let code = status.map_or(137, |status| status.code().unwrap_or(128 + status.signal().unwrap_or(9)));
+        let code = status.map_or(137, exit_code);
         self.ended(code, since, &command.run.log);
         if stopped { End::Stopped } else { End::Ended(code) }
     }

@@ -190,8 +190,7 @@ async fn drain(from: Option<impl AsyncRead + Unpin>, to: Option<Writer>) {
 
 /// As kubectl reads it: success, or the exit code as a cause.
 fn told(status: ExitStatus) -> Value {
-    use std::os::unix::process::ExitStatusExt as _;
-    let code = status.code().unwrap_or(128 + status.signal().unwrap_or(9));
+    let code = super::child::exit_code(status);
     if code == 0 {
         return json!({"metadata": {}, "status": "Success"});
     }
