@@ -16,7 +16,7 @@ pub use home::{Home, HomeError, HomeLock};
 pub use leftover::end_leftovers;
 pub use net::{LoopbackNet, NetError};
 pub use plane::version::{VersionError, choose as choose_version};
-pub use plane::{Plane, PlaneError, PlaneOptions, PlaneProgress, PlaneStage, Quiet};
+pub use plane::{First, Plane, PlaneError, PlaneOptions, PlaneProgress, PlaneStage, Prepared, Quiet};
 pub use store::{
     ArchiveError, BuildError, Component, Damage, DownloadError, ETCD, KUBERNETES, NAMES, Progress, Silent, Stage,
     Store, StoreError, StoreOptions, StoredComponent, default_directory, default_version,

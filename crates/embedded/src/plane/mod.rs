@@ -6,6 +6,7 @@
 
 mod arguments;
 mod certificates;
+mod firsts;
 mod state;
 pub mod version;
 
@@ -22,6 +23,7 @@ use crate::net::{LoopbackNet, NetError};
 use crate::store::{Component, Progress, Stage, Store, StoreError};
 use crate::supervise::{ProcessStatus, Supervised};
 use certificates::Certificates;
+pub use firsts::First;
 pub(crate) use state::API_PORT;
 use state::State;
 
@@ -86,8 +88,41 @@ pub enum PlaneError {
     DoesNotStart { name: String, log: PathBuf, said: String },
     #[error("the API server was not ready within {seconds} seconds; its log is {log}\n{said}")]
     NotReady { seconds: u64, log: PathBuf, said: String },
+    #[error("etcd refused {what}: {message}; its log is etcd.log in the home's logs")]
+    Etcd { what: String, message: String },
     #[error("could not make a client from {path}")]
     Client { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+}
+
+/// A plane that has its programs, network, ports and keys, and does not run yet.
+pub struct Prepared {
+    home: Home,
+    programs: [PathBuf; 4],
+    certificates: Certificates,
+    plane: Plane,
+}
+
+impl Prepared {
+    pub fn network(&self) -> LoopbackNet {
+        self.plane.network()
+    }
+
+    pub fn pki(&self) -> &Path {
+        self.plane.pki()
+    }
+
+    /// Starts everything and returns when the API server is ready and the controllers are started. A new plane has `firsts` from the
+    /// beginning.
+    pub async fn start(mut self, firsts: &[First], progress: &dyn PlaneProgress) -> Result<Plane, PlaneError> {
+        let started = self.plane.bring_up(&self.home, &self.programs, &self.certificates, firsts, progress).await;
+        match started {
+            Ok(()) => Ok(self.plane),
+            Err(error) => {
+                self.plane.stop().await;
+                Err(error)
+            }
+        }
+    }
 }
 
 /// A running plane.
@@ -95,18 +130,19 @@ pub struct Plane {
     kubeconfig: PathBuf,
     pki: PathBuf,
     state: State,
+    took_firsts: bool,
     /// In the order of their start.
     processes: Vec<Supervised>,
 }
 
 impl Plane {
-    /// Starts everything and returns when the API server is ready and the controllers are started.
-    pub async fn start(
+    /// Everything that can be done before a process runs.
+    pub async fn prepare(
         home: &Home,
         store: &Store,
         options: &PlaneOptions,
         progress: &dyn PlaneProgress,
-    ) -> Result<Plane, PlaneError> {
+    ) -> Result<Prepared, PlaneError> {
         match end_leftovers(home.path()).await {
             0 => {}
             count => progress.stage(PlaneStage::EndedLeftovers(count)),
@@ -115,15 +151,24 @@ impl Plane {
         version::keep(home, &options.kubernetes)?;
         let state = state_with_free_ports(home).await?;
         let certificates = Certificates::prepare(home, &state)?;
-        let mut plane = Plane { kubeconfig: home.kubeconfig(), pki: home.pki(), state, processes: vec![] };
-        let started = plane.bring_up(home, &programs, &certificates, progress).await;
-        match started {
-            Ok(()) => Ok(plane),
-            Err(error) => {
-                plane.stop().await;
-                Err(error)
-            }
-        }
+        let (kubeconfig, pki) = (home.kubeconfig(), home.pki());
+        let plane = Plane { kubeconfig, pki, state, took_firsts: false, processes: vec![] };
+        Ok(Prepared { home: home.clone(), programs, certificates, plane })
+    }
+
+    /// A plane with nothing in it but what an API server makes for itself.
+    pub async fn start(
+        home: &Home,
+        store: &Store,
+        options: &PlaneOptions,
+        progress: &dyn PlaneProgress,
+    ) -> Result<Plane, PlaneError> {
+        Self::prepare(home, store, options, progress).await?.start(&[], progress).await
+    }
+
+    /// Whether this start was its first, with what a new plane is given.
+    pub fn took_firsts(&self) -> bool {
+        self.took_firsts
     }
 
     /// The administrator's kubeconfig.
@@ -167,11 +212,16 @@ impl Plane {
         home: &Home,
         programs: &[PathBuf; 4],
         certificates: &Certificates,
+        firsts: &[First],
         progress: &dyn PlaneProgress,
     ) -> Result<(), PlaneError> {
         let [etcd, api_server, controller_manager, scheduler] = programs;
         self.launch(home, etcd, arguments::etcd(home, &self.state, certificates), progress);
         self.until_listening(self.state.etcd_port).await?;
+        if !firsts.is_empty() {
+            let endpoint = format!("https://{}:{}", self.state.network.plane(), self.state.etcd_port);
+            self.took_firsts = firsts::put(&endpoint, &self.pki, firsts).await?;
+        }
         self.launch(home, api_server, arguments::api_server(&self.state, certificates, api_server), progress);
         self.until_ready().await?;
         // A controller manager beside a fresh API server exits, for its roles are not there yet.
@@ -250,14 +300,21 @@ async fn state_with_free_ports(home: &Home) -> Result<State, PlaneError> {
 }
 
 async fn client(kubeconfig: &Path) -> Result<kube::Client, PlaneError> {
-    let broken =
-        |source: Box<dyn std::error::Error + Send + Sync>| PlaneError::Client { path: kubeconfig.to_owned(), source };
+    let read = kube::config::Kubeconfig::read_from(kubeconfig);
+    let made = match read {
+        Ok(read) => client_from(read).await,
+        Err(error) => Err(error.into()),
+    };
+    made.map_err(|source| PlaneError::Client { path: kubeconfig.to_owned(), source })
+}
+
+async fn client_from(
+    kubeconfig: kube::config::Kubeconfig,
+) -> Result<kube::Client, Box<dyn std::error::Error + Send + Sync>> {
     // kube builds its TLS configuration from the process's default provider; the first to set it wins and all set the same.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let config = kube::config::Kubeconfig::read_from(kubeconfig).map_err(|error| broken(error.into()))?;
-    let config = kube::Config::from_custom_kubeconfig(config, &Default::default()).await;
-    let config = config.map_err(|error| broken(error.into()))?;
-    kube::Client::try_from(config).map_err(|error| broken(error.into()))
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
+    Ok(kube::Client::try_from(config)?)
 }
 
 async fn programs(

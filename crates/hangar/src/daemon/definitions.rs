@@ -2,7 +2,7 @@
 //!
 //! Holds: what was written is kept in a file of the home (digest of the definition, UID and generation that the API server gave it); a definition
 //! that somebody else changed or removed has another generation or UID, and is written again. Kinds with a controller come first, since nothing
-//! starts without them; the others are installed meanwhile.
+//! starts without them; the others are installed meanwhile. A plane that has nothing yet gets all of them before it runs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use hangar_api::Object;
 use hangar_api::crds::{WebhookAddress, definitions};
 use hangar_controllers::watched;
-use hangar_embedded::Home;
+use hangar_embedded::{First, Home};
 use hangar_engine::management::{api_of, stripped};
 use hangar_engine::webhook::admission_configuration;
 use hangar_planner::intent::fingerprint;
@@ -20,6 +20,8 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, ResourceExt as _};
 use serde::{Deserialize, Serialize};
+
+use super::first_definitions::stored;
 
 /// One definition as it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +37,22 @@ type Record = BTreeMap<String, Written>;
 pub struct Outdated {
     pub controlled: Vec<Object>,
     pub others: Vec<Object>,
+}
+
+/// All of them, for a plane that has nothing yet.
+pub fn firsts(webhook: &WebhookAddress) -> Vec<First> {
+    let now = jiff::Timestamp::now();
+    definitions(Some(webhook)).into_iter().map(|definition| stored(&Object(definition), now)).collect()
+}
+
+/// Remembers what a new plane was given.
+pub fn remember(home: &Home, webhook: &WebhookAddress, firsts: &[First]) -> Result<()> {
+    let written = definitions(Some(webhook)).into_iter().map(Object).zip(firsts).map(|(definition, first)| {
+        let digest = fingerprint(&definition.0);
+        let uid = Object(first.object.clone()).uid().to_owned();
+        (definition.name().to_owned(), Written { digest, uid, generation: 1 })
+    });
+    record(home, &written.collect())
 }
 
 /// What is to be written.
@@ -63,9 +81,13 @@ pub async fn install(home: &Home, client: &Client, outdated: &[Object]) -> Resul
         return Ok(());
     }
     let written = write(client, outdated).await?;
-    let mut record = recorded(home);
-    record.extend(written);
-    let text = serde_json::to_vec(&record)?;
+    let mut all = recorded(home);
+    all.extend(written);
+    record(home, &all)
+}
+
+fn record(home: &Home, record: &Record) -> Result<()> {
+    let text = serde_json::to_vec(record)?;
     std::fs::write(path(home), text).with_context(|| format!("cannot write {}", path(home).display()))
 }
 

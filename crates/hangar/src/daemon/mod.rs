@@ -1,10 +1,11 @@
 //! The background process: plane, webhook, controllers, node and simulated cloud in one.
 //!
-//! Flows: lock -> plane -> webhook and definitions -> datastore, node, simulated cloud, engine -> ready. Holds: what it is doing stands in
+//! Flows: lock -> webhook -> plane with our definitions -> datastore, node, simulated cloud, engine -> ready. Holds: what it is doing stands in
 //! `daemon.json` in the home, so that `up` and `status` can show it; on SIGTERM everything ends in reverse order.
 
 mod cloud;
 mod definitions;
+mod first_definitions;
 mod progress;
 
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use async_trait::async_trait;
 use hangar_controllers::clouds::Clouds;
 use hangar_controllers::datastores::EtcdDatastores;
 use hangar_controllers::{Context, Controllers, watched};
-use hangar_embedded::{Home, Plane, PlaneOptions, Store};
+use hangar_embedded::{Home, Plane, PlaneOptions, Prepared, Store};
 use hangar_engine::cache::Cache;
 use hangar_engine::management::Management;
 use hangar_engine::pass::Passes;
@@ -65,12 +66,17 @@ async fn serve(home: &Home, store: &Store, kubernetes: Option<&Version>, reporte
     reporter.stage("starting the management plane");
     let kubernetes = hangar_embedded::choose_version(home, kubernetes)?;
     let versions = PlaneOptions { kubernetes, ..PlaneOptions::default() };
-    let plane = Plane::start(home, store, &versions, reporter).await?;
-    let client = plane.client().await?;
+    let prepared = Plane::prepare(home, store, &versions, reporter).await?;
     let mut tasks = JoinSet::new();
+    let address = webhook_server(&prepared, &mut tasks, &shutdown).await?;
+    let firsts = definitions::firsts(&address);
+    let plane = prepared.start(&firsts, reporter).await?;
+    if plane.took_firsts() {
+        definitions::remember(home, &address, &firsts)?;
+    }
+    let client = plane.client().await?;
 
     reporter.stage("installing the definitions");
-    let address = webhook_server(&plane, &mut tasks, &shutdown).await?;
     let outdated = definitions::outdated(home, &client, &address).await?;
     definitions::install(home, &client, &outdated.controlled).await?;
     definitions::register(&client, &address).await?;
@@ -125,7 +131,7 @@ fn stop_on_signal(shutdown: CancellationToken) -> Result<()> {
 
 /// The same address and authority at each start, so that the definitions need not be written again.
 async fn webhook_server(
-    plane: &Plane,
+    plane: &Prepared,
     tasks: &mut JoinSet<()>,
     shutdown: &CancellationToken,
 ) -> Result<hangar_api::crds::WebhookAddress> {

@@ -1,0 +1,75 @@
+//! Our definitions as an API server would have stored them, for a plane that has none yet.
+//!
+//! Holds: they are accepted and established, so that the API server has nothing to write; they belong to us field by field, so that a
+//! later release can apply its own over them as if it had made them.
+
+use hangar_api::Object;
+use hangar_embedded::First;
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+/// One definition in its stored form.
+pub fn stored(definition: &Object, now: jiff::Timestamp) -> First {
+    let mut object = definition.0.clone();
+    drop_nulls(&mut object);
+    let now = format!("{now:.0}");
+    let owned = json!({
+        "manager": "hangar", "operation": "Apply", "apiVersion": "apiextensions.k8s.io/v1", "time": now,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": { "f:metadata": { "f:labels": fields(&object["metadata"]["labels"]) }, "f:spec": fields(&object["spec"]) },
+    });
+    let condition = |kind: &str, reason: &str, message: &str| json!({ "type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message });
+    object["status"] = json!({
+        "acceptedNames": object["spec"]["names"],
+        "storedVersions": object["spec"]["versions"].as_array().map(|versions| {
+            versions.iter().filter(|one| one["storage"] == true).map(|one| one["name"].clone()).collect::<Vec<_>>()
+        }),
+        "conditions": [
+            condition("NamesAccepted", "NoConflicts", "no conflicts found"),
+            condition("Established", "InitialNamesAccepted", "the initial names have been accepted"),
+        ],
+    });
+    let metadata = &mut object["metadata"];
+    metadata["uid"] = Uuid::new_v4().to_string().into();
+    metadata["generation"] = 1.into();
+    metadata["creationTimestamp"] = now.clone().into();
+    metadata["managedFields"] = json!([owned]);
+    First { key: format!("apiextensions.k8s.io/customresourcedefinitions/{}", definition.name()), object }
+}
+
+/// The paths of what is set. Lists count as one: every list in a definition's specification is atomic.
+fn fields(value: &Value) -> Value {
+    let Value::Object(map) = value else { return json!({}) };
+    map.iter().map(|(name, value)| (format!("f:{name}"), fields(value))).collect::<Map<_, _>>().into()
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(list) => list.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_definition_is_established_and_ours() {
+        for definition in hangar_api::crds::definitions(None).into_iter().map(Object) {
+            let first = stored(&definition, jiff::Timestamp::UNIX_EPOCH);
+            let object = &first.object;
+            assert!(first.key.ends_with(definition.name()));
+            assert_eq!(object["status"]["acceptedNames"], object["spec"]["names"]);
+            assert_eq!(object["status"]["storedVersions"].as_array().unwrap().len(), 1, "{}", first.key);
+            assert_eq!(object["metadata"]["creationTimestamp"], "1970-01-01T00:00:00Z");
+            let owned = &object["metadata"]["managedFields"][0]["fieldsV1"];
+            assert_eq!(owned["f:spec"]["f:versions"], json!({}));
+            assert_eq!(owned["f:spec"]["f:names"]["f:kind"], json!({}));
+        }
+    }
+}
