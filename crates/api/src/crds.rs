@@ -47,51 +47,52 @@ impl Converter {
     }
 }
 
-/// All definitions; without a webhook address the conversion stanza says `None`.
-pub fn definitions(webhook: Option<&WebhookAddress>) -> Vec<Value> {
+/// All definitions, one after the other; without a webhook address the conversion stanza says `None`.
+pub fn definitions(webhook: Option<&WebhookAddress>) -> impl ExactSizeIterator<Item = Value> {
     let converter = webhook.map_or(Converter::Nobody, |address| Converter::At(address.clone()));
-    kinds().iter().map(|facts| definition(facts, &converter)).collect()
+    kinds().iter().map(move |facts| definition(facts, &converter))
 }
 
 /// The definition of one kind.
 pub fn definition(facts: &KindFacts, converter: &Converter) -> Value {
-    let hub = facts.hub();
-    let singular = facts.kind.to_lowercase();
+    let mut versions: Vec<Value> = facts.versions.iter().map(VersionFacts::unpack).collect();
+    let served: Vec<Value> = versions.iter_mut().map(|version| served(facts, version)).collect();
+    let mut hub = versions.pop().unwrap_or_default();
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("{}.{}", facts.plural(), facts.group), "labels": labels(facts) },
+        "metadata": { "name": format!("{}.{}", facts.plural(), facts.group), "labels": labels(&mut hub) },
         "spec": {
             "group": facts.group,
             "names": {
                 "kind": facts.kind,
                 "listKind": format!("{}List", facts.kind),
                 "plural": facts.plural(),
-                "singular": singular,
-                "categories": hub.facts()["categories"],
-                "shortNames": hub.facts()["shortNames"],
+                "singular": facts.kind.to_lowercase(),
+                "categories": hub["categories"].take(),
+                "shortNames": hub["shortNames"].take(),
             },
-            "scope": hub.facts()["scope"],
+            "scope": hub["scope"].take(),
             "conversion": converter.stanza(facts),
-            "versions": facts.versions.iter().map(|version| served(facts, version)).collect::<Vec<_>>(),
+            "versions": served,
         },
     })
 }
 
-fn served(facts: &KindFacts, version: &VersionFacts) -> Value {
+fn served(facts: &KindFacts, version: &mut Value) -> Value {
     json!({
-        "name": version.name,
+        "name": version["version"],
         "served": true,
-        "storage": version.name == facts.hub().name,
-        "schema": { "openAPIV3Schema": version.schema() },
-        "subresources": version.facts()["subresources"],
-        "additionalPrinterColumns": version.facts()["printerColumns"],
+        "storage": version["version"] == facts.hub().name,
+        "schema": { "openAPIV3Schema": version["schema"].take() },
+        "subresources": version["subresources"].take(),
+        "additionalPrinterColumns": version["printerColumns"].take(),
     })
 }
 
 /// The labels by which Cluster API finds the version of a kind that fulfils a contract, and clusterctl what is to be moved.
-fn labels(facts: &KindFacts) -> Value {
-    let mut labels = facts.hub().facts()["contractLabels"].clone();
+fn labels(hub: &mut Value) -> Value {
+    let mut labels = hub["contractLabels"].take();
     labels["app.kubernetes.io/part-of"] = "hangar".into();
     labels
 }

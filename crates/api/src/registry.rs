@@ -63,9 +63,14 @@ impl KindFacts {
 }
 
 impl VersionFacts {
-    /// Everything that is known about this version.
+    /// Everything that is known about this version, kept from now on.
     pub fn facts(&self) -> &Value {
-        self.facts.get_or_init(|| unpacked(self.packed))
+        self.facts.get_or_init(|| self.unpack())
+    }
+
+    /// The same for who needs it once: sixty kinds that nobody uses would take tens of megabytes.
+    pub fn unpack(&self) -> Value {
+        self.facts.get().cloned().unwrap_or_else(|| unpacked(self.packed))
     }
 
     pub fn text(&self, key: &str) -> &str {

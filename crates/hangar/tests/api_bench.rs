@@ -33,7 +33,7 @@ impl Report {
 async fn what_the_api_costs() {
     let mut report = Report::default();
     let api = Api::bare().await;
-    let all: Vec<Object> = definitions(Some(&api.webhook)).into_iter().map(Object).collect();
+    let all: Vec<Object> = definitions(Some(&api.webhook)).map(Object).collect();
     report.row("definitions", &all.len().to_string());
     let before = resident(&api);
     let began = Instant::now();
@@ -50,7 +50,7 @@ async fn what_the_api_costs() {
     api.stop().await;
 
     let api = Api::bare().await;
-    let all: Vec<Object> = definitions(Some(&api.webhook)).into_iter().map(Object).collect();
+    let all: Vec<Object> = definitions(Some(&api.webhook)).map(Object).collect();
     let began = Instant::now();
     for definition in &all {
         install(&api, definition).await;

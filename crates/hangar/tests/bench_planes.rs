@@ -5,6 +5,7 @@
 mod baseline;
 mod plane;
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use plane::Plane;
@@ -14,24 +15,38 @@ use serde_json::json;
 #[ignore = "a measurement, not a test: `cargo xtask bench planes` runs it"]
 fn planes_side_by_side() {
     let count: usize = std::env::var("HANGAR_PLANES").ok().and_then(|text| text.parse().ok()).unwrap_or(10);
-    let (bare_time, bare_memory) = bare(count);
-    let (time, memory) = planes(count);
-    let per = |total: f64| total / count as f64;
-    let (faster, smaller) = (time.as_secs_f64() / bare_time.as_secs_f64(), memory / bare_memory);
-    println!("| {count} bare sets of processes: {:.1} s, {:.0} MiB each |", bare_time.as_secs_f64(), per(bare_memory));
-    println!(
-        "| {count} planes: {:.1} s ({faster:.2} times), {:.0} MiB each ({smaller:.2} times) |",
-        time.as_secs_f64(),
-        per(memory)
-    );
-    println!("{}", json!({ "planes": count, "timeRatio": faster, "memoryRatio": smaller, "mibEach": per(memory) }));
+    let bare = bare(count, None);
+    let directory = tempfile::tempdir().unwrap();
+    let definitions = directory.path().join("definitions.json");
+    std::fs::write(&definitions, Plane::new().ok(&["crds", "--output", "json"])).unwrap();
+    let defined = self::bare(count, Some(&definitions));
+    let ours = planes(count);
+    let row = |name: &str, (time, memory): (Duration, f64), (than_time, than_memory): (Duration, f64)| {
+        let (time, memory) = (time.as_secs_f64(), memory / count as f64);
+        let (slower, larger) = (time / than_time.as_secs_f64(), memory / (than_memory / count as f64));
+        println!("| {count} {name}: {time:.1} s ({slower:.2} times), {memory:.0} MiB each ({larger:.2} times) |");
+        json!({ "seconds": time, "mibEach": memory, "timeRatio": slower, "memoryRatio": larger })
+    };
+    row("bare sets of processes", bare, bare);
+    row("bare sets with the same definitions", defined, bare);
+    let beside_bare = row("planes, beside bare sets", ours, bare);
+    let beside_defined = row("planes, beside sets with the same definitions", ours, defined);
+    println!("{}", json!({ "planes": count, "besideBare": beside_bare, "besideDefined": beside_defined }));
 }
 
-fn bare(count: usize) -> (Duration, f64) {
+/// Sets of processes without Hangar, with these definitions if there are any.
+fn bare(count: usize, definitions: Option<&Path>) -> (Duration, f64) {
     let began = Instant::now();
+    let start = || {
+        let (_, processes) = baseline::plane_by_hand();
+        if let Some(definitions) = definitions {
+            baseline::install_definitions(&processes, definitions);
+        }
+        processes
+    };
     let sets: Vec<_> = std::thread::scope(|scope| {
-        let starting: Vec<_> = (0..count).map(|_| scope.spawn(baseline::plane_by_hand)).collect();
-        starting.into_iter().map(|one| one.join().unwrap().1).collect()
+        let starting: Vec<_> = (0..count).map(|_| scope.spawn(start)).collect();
+        starting.into_iter().map(|one| one.join().unwrap()).collect()
     });
     let time = began.elapsed();
     (time, sets.iter().flat_map(baseline::Processes::pids).map(memory_of).sum())

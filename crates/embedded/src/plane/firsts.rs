@@ -18,7 +18,8 @@ use super::PlaneError;
 pub struct First {
     /// Below the API server's prefix, such as `apiextensions.k8s.io/customresourcedefinitions/NAME`.
     pub key: String,
-    pub object: Value,
+    /// As JSON.
+    pub value: Vec<u8>,
 }
 
 /// How many are on their way at a time.
@@ -34,8 +35,8 @@ pub(super) async fn put(endpoint: &str, pki: &Path, firsts: &[First]) -> Result<
         return Ok(false);
     }
     let written = firsts.iter().map(|first| {
-        let (key, value) = (format!("/registry/{}", first.key), first.object.to_string());
-        let put = json!({ "key": STANDARD.encode(key), "value": STANDARD.encode(value) });
+        let key = format!("/registry/{}", first.key);
+        let put = json!({ "key": STANDARD.encode(key), "value": STANDARD.encode(&first.value) });
         let client = &client;
         async move { ask(client, "/v3/kv/put", &put).await }
     });

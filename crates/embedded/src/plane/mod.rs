@@ -111,6 +111,11 @@ impl Prepared {
         self.plane.pki()
     }
 
+    /// Whether it never ran before.
+    pub fn is_new(&self) -> bool {
+        !self.home.etcd().join("member").exists()
+    }
+
     /// Starts everything and returns when the API server is ready and the controllers are started. A new plane has `firsts` from the
     /// beginning.
     pub async fn start(mut self, firsts: &[First], progress: &dyn PlaneProgress) -> Result<Plane, PlaneError> {

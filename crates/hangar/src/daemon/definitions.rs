@@ -20,18 +20,19 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, ResourceExt as _};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
-use super::first_definitions::stored;
+use super::first_definitions::{key, stored};
 
 /// One definition as it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct Written {
+pub struct Written {
     digest: String,
     uid: String,
     generation: i64,
 }
 
-type Record = BTreeMap<String, Written>;
+pub type Record = BTreeMap<String, Written>;
 
 /// Definitions that the server does not have as they should be, the ones with controllers apart.
 pub struct Outdated {
@@ -39,20 +40,16 @@ pub struct Outdated {
     pub others: Vec<Object>,
 }
 
-/// All of them, for a plane that has nothing yet.
-pub fn firsts(webhook: &WebhookAddress) -> Vec<First> {
+/// All of them for a plane that has nothing yet, and what is to be remembered of them.
+pub fn firsts(webhook: &WebhookAddress) -> (Vec<First>, Record) {
     let now = jiff::Timestamp::now();
-    definitions(Some(webhook)).into_iter().map(|definition| stored(&Object(definition), now)).collect()
-}
-
-/// Remembers what a new plane was given.
-pub fn remember(home: &Home, webhook: &WebhookAddress, firsts: &[First]) -> Result<()> {
-    let written = definitions(Some(webhook)).into_iter().map(Object).zip(firsts).map(|(definition, first)| {
-        let digest = fingerprint(&definition.0);
-        let uid = Object(first.object.clone()).uid().to_owned();
-        (definition.name().to_owned(), Written { digest, uid, generation: 1 })
+    let each = definitions(Some(webhook)).map(|definition| {
+        let (digest, uid) = (fingerprint(&definition), Uuid::new_v4());
+        let object = Object(stored(definition, uid, now));
+        let (name, value) = (object.name().to_owned(), object.0.to_string().into_bytes());
+        (First { key: key(&name), value }, (name, Written { digest, uid: uid.to_string(), generation: 1 }))
     });
-    record(home, &written.collect())
+    each.unzip()
 }
 
 /// What is to be written.
@@ -70,7 +67,7 @@ pub async fn outdated(home: &Home, client: &Client, webhook: &WebhookAddress) ->
         let (group, kind) = (definition.text("/spec/group"), definition.text("/spec/names/kind"));
         watched.iter().any(|one| one.group == group && one.kind == kind)
     };
-    let all = definitions(Some(webhook)).into_iter().map(Object);
+    let all = definitions(Some(webhook)).map(Object);
     let (controlled, others) = all.filter(|definition| !is_current(definition)).partition(is_controlled);
     Ok(Outdated { controlled, others })
 }
@@ -86,7 +83,8 @@ pub async fn install(home: &Home, client: &Client, outdated: &[Object]) -> Resul
     record(home, &all)
 }
 
-fn record(home: &Home, record: &Record) -> Result<()> {
+/// Remembers what the API server has from us.
+pub fn record(home: &Home, record: &Record) -> Result<()> {
     let text = serde_json::to_vec(record)?;
     std::fs::write(path(home), text).with_context(|| format!("cannot write {}", path(home).display()))
 }

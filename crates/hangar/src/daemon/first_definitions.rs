@@ -3,14 +3,17 @@
 //! Holds: they are accepted and established, so that the API server has nothing to write; they belong to us field by field, so that a
 //! later release can apply its own over them as if it had made them.
 
-use hangar_api::Object;
-use hangar_embedded::First;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
+/// Where the API server keeps a definition.
+pub fn key(name: &str) -> String {
+    format!("apiextensions.k8s.io/customresourcedefinitions/{name}")
+}
+
 /// One definition in its stored form.
-pub fn stored(definition: &Object, now: jiff::Timestamp) -> First {
-    let mut object = definition.0.clone();
+pub fn stored(definition: Value, uid: Uuid, now: jiff::Timestamp) -> Value {
+    let mut object = definition;
     drop_nulls(&mut object);
     let now = format!("{now:.0}");
     let owned = json!({
@@ -30,11 +33,11 @@ pub fn stored(definition: &Object, now: jiff::Timestamp) -> First {
         ],
     });
     let metadata = &mut object["metadata"];
-    metadata["uid"] = Uuid::new_v4().to_string().into();
+    metadata["uid"] = uid.to_string().into();
     metadata["generation"] = 1.into();
     metadata["creationTimestamp"] = now.clone().into();
     metadata["managedFields"] = json!([owned]);
-    First { key: format!("apiextensions.k8s.io/customresourcedefinitions/{}", definition.name()), object }
+    object
 }
 
 /// The paths of what is set. Lists count as one: every list in a definition's specification is atomic.
@@ -60,12 +63,15 @@ mod tests {
 
     #[test]
     fn a_stored_definition_is_established_and_ours() {
-        for definition in hangar_api::crds::definitions(None).into_iter().map(Object) {
-            let first = stored(&definition, jiff::Timestamp::UNIX_EPOCH);
-            let object = &first.object;
-            assert!(first.key.ends_with(definition.name()));
+        for definition in hangar_api::crds::definitions(None) {
+            let object = stored(definition, Uuid::nil(), jiff::Timestamp::UNIX_EPOCH);
             assert_eq!(object["status"]["acceptedNames"], object["spec"]["names"]);
-            assert_eq!(object["status"]["storedVersions"].as_array().unwrap().len(), 1, "{}", first.key);
+            assert_eq!(
+                object["status"]["storedVersions"].as_array().unwrap().len(),
+                1,
+                "{}",
+                object["metadata"]["name"]
+            );
             assert_eq!(object["metadata"]["creationTimestamp"], "1970-01-01T00:00:00Z");
             let owned = &object["metadata"]["managedFields"][0]["fieldsV1"];
             assert_eq!(owned["f:spec"]["f:versions"], json!({}));

@@ -69,10 +69,11 @@ async fn serve(home: &Home, store: &Store, kubernetes: Option<&Version>, reporte
     let prepared = Plane::prepare(home, store, &versions, reporter).await?;
     let mut tasks = JoinSet::new();
     let address = webhook_server(&prepared, &mut tasks, &shutdown).await?;
-    let firsts = definitions::firsts(&address);
+    let (firsts, given) = if prepared.is_new() { definitions::firsts(&address) } else { Default::default() };
     let plane = prepared.start(&firsts, reporter).await?;
+    drop(firsts);
     if plane.took_firsts() {
-        definitions::remember(home, &address, &firsts)?;
+        definitions::record(home, &given)?;
     }
     let client = plane.client().await?;
 

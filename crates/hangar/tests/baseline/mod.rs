@@ -29,6 +29,18 @@ impl Processes {
     }
 }
 
+/// Gives a plane the same definitions as ours has, as people do it: `kubectl apply`, and waits until they are served.
+pub fn install_definitions(plane: &Processes, definitions: &Path) {
+    let kubectl = program(&Store::new(StoreOptions::default()), "kubectl");
+    let kubeconfig = plane.1.as_ref().expect("the plane runs").path().join("kubeconfig");
+    let ask = |words: &[&str]| {
+        let output = Command::new(&kubectl).arg("--kubeconfig").arg(&kubeconfig).args(words).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    ask(&["apply", "--server-side", "-f", definitions.to_str().unwrap()]);
+    ask(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=600s"]);
+}
+
 impl Drop for Processes {
     fn drop(&mut self) {
         for child in &mut self.0 {
