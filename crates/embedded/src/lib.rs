@@ -9,6 +9,7 @@ mod home;
 mod leftover;
 mod net;
 mod plane;
+pub mod room;
 mod store;
 mod supervise;
 

@@ -45,6 +45,10 @@ impl Supervised {
         Some(self.status.lock().ok()?.clone())
     }
 
+    pub fn program(&self) -> &std::path::Path {
+        &self.run.program
+    }
+
     pub fn log(&self) -> &std::path::Path {
         &self.run.log
     }

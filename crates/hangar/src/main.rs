@@ -3,6 +3,7 @@
 mod cli;
 mod commands;
 mod daemon;
+mod health;
 mod management;
 
 use std::process::ExitCode;

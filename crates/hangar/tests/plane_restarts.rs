@@ -44,3 +44,104 @@ fn a_new_plane_has_its_definitions_from_the_start_and_keeps_them() {
     assert_eq!(mended["metadata"]["generation"], 3);
     plane.kubectl(&["get", "ms,kcp,osm,m3m"]);
 }
+
+/// Something that keeps data and answers on an address.
+const STORE: &str = r#"
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: { name: kept }
+spec: { accessModes: [ReadWriteOnce], resources: { requests: { storage: 1Gi } } }
+---
+apiVersion: v1
+kind: Pod
+metadata: { name: store, labels: { app: store } }
+spec:
+  containers:
+  - name: etcd
+    image: registry.k8s.io/etcd:3.6.16-0
+    args: [--data-dir=/data/etcd, "--listen-client-urls=http://$(ADDRESS):2379", "--advertise-client-urls=http://$(ADDRESS):2379"]
+    env: [{ name: ADDRESS, valueFrom: { fieldRef: { fieldPath: status.podIP } } }]
+    readinessProbe: { tcpSocket: { port: 2379 }, periodSeconds: 1 }
+    volumeMounts: [{ name: data, mountPath: /data }]
+  volumes: [{ name: data, persistentVolumeClaim: { claimName: kept } }]
+---
+apiVersion: v1
+kind: Service
+metadata: { name: store }
+spec: { type: LoadBalancer, selector: { app: store }, ports: [{ port: 2379 }] }
+"#;
+
+fn addresses(plane: &Plane) -> [Value; 4] {
+    let service = plane.until("service/store", |service| service["status"]["loadBalancer"]["ingress"].is_array());
+    let pod = plane.until("pod/store", |pod| plane::condition(pod, "Ready").0 == "True");
+    let kubeconfig: Value = serde_json::from_slice(&std::fs::read(plane.home().join("kubeconfig")).unwrap()).unwrap();
+    [
+        service["status"]["loadBalancer"].clone(),
+        service["spec"]["clusterIP"].clone(),
+        pod["status"]["podIP"].clone(),
+        kubeconfig["clusters"].clone(),
+    ]
+}
+
+/// Processes of this home, by name: the background process and everything that it started.
+fn processes(plane: &Plane) -> Vec<(i32, String)> {
+    let marked = format!("HANGAR_HOME={}", plane.home().display());
+    let read = |pid: i32, file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let all = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let of_home = |pid: &i32| read(*pid, "environ").split(|byte| *byte == 0).any(|word| word == marked.as_bytes());
+    let name = |pid: i32| String::from_utf8_lossy(&read(pid, "comm")).trim().to_owned();
+    pids.filter(of_home).map(|pid| (pid, name(pid))).collect()
+}
+
+fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    // It may have ended with the one before.
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+}
+
+fn power_cut(plane: &Plane) {
+    // The one who would start the others again goes first.
+    let mut all = processes(plane);
+    assert!(all.len() > 5, "{all:?}");
+    all.sort_by_key(|(_, name)| name != "hangar");
+    all.iter().for_each(|(pid, _)| kill(*pid));
+    plane::until("everything to be dead", || processes(plane).is_empty());
+}
+
+/// Nothing but the disk is left of one plane, pid files and all; its neighbour does not notice.
+#[test]
+fn a_plane_comes_back_from_a_power_cut_and_its_neighbour_notices_nothing() {
+    let (plane, neighbour) = (Plane::new(), Plane::new());
+    std::thread::scope(|scope| {
+        scope.spawn(|| neighbour.ok(&["up"]));
+        plane.ok(&["up"]);
+    });
+    let file = plane.home().join("store.yaml");
+    std::fs::write(&file, STORE).unwrap();
+    plane.kubectl(&["apply", "-f", file.to_str().unwrap()]);
+    let before = addresses(&plane);
+    let put = |key: &str| plane.kubectl(&["create", "configmap", key]);
+    put("before");
+    let beside = processes(&neighbour);
+
+    power_cut(&plane);
+    assert!(plane.home().join("daemon.json").exists(), "this was no power cut");
+    plane.ok(&["up"]);
+    assert_eq!(addresses(&plane), before);
+    plane.kubectl(&["get", "configmap", "before"]);
+
+    for name in ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
+        let of_plane = |(_, known): &&(i32, String)| name.starts_with(known.as_str());
+        let victim = processes(&plane).iter().find(of_plane).unwrap_or_else(|| panic!("no {name} runs")).0;
+        kill(victim);
+        plane.ok(&["up"]);
+        plane::until(name, || processes(&plane).iter().any(|one| of_plane(&one) && one.0 != victim));
+        put(name);
+    }
+    assert_eq!(addresses(&plane), before);
+    assert_eq!(processes(&neighbour), beside, "the neighbour was disturbed");
+    neighbour.kubectl(&["get", "nodes"]);
+    plane.ok(&["down", "--purge"]);
+    assert_eq!(processes(&neighbour), beside, "the neighbour was disturbed");
+}

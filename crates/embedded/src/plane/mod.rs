@@ -8,6 +8,7 @@ mod arguments;
 mod certificates;
 mod firsts;
 mod state;
+mod trouble;
 pub mod version;
 
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ use semver::Version;
 use crate::home::Home;
 use crate::leftover::end_leftovers;
 use crate::net::{LoopbackNet, NetError};
+use crate::room;
 use crate::store::{Component, Progress, Stage, Store, StoreError};
 use crate::supervise::{ProcessStatus, Supervised};
 use certificates::Certificates;
@@ -73,6 +75,8 @@ pub enum PlaneError {
     #[error("could not get the components of the plane")]
     Components(#[from] StoreError),
     #[error(transparent)]
+    NoRoom(#[from] room::NoRoom),
+    #[error(transparent)]
     Version(#[from] version::VersionError),
     #[error("could not choose a loopback network")]
     Network(#[from] NetError),
@@ -84,7 +88,7 @@ pub enum PlaneError {
     File { path: PathBuf, source: std::io::Error },
     #[error("could not make a key or certificate in {path}")]
     Pki { path: PathBuf, source: hangar_pki::PkiError },
-    #[error("{name} does not stay up; its log is {log}\n{said}")]
+    #[error("{name} does not stay up: {said}\n  its log: {log}")]
     DoesNotStart { name: String, log: PathBuf, said: String },
     #[error("the API server was not ready within {seconds} seconds; its log is {log}\n{said}")]
     NotReady { seconds: u64, log: PathBuf, said: String },
@@ -113,7 +117,7 @@ impl Prepared {
 
     /// Whether it never ran before.
     pub fn is_new(&self) -> bool {
-        !self.home.etcd().join("member").exists()
+        is_new(&self.home)
     }
 
     /// Starts everything and returns when the API server is ready and the controllers are started. A new plane has `firsts` from the
@@ -153,6 +157,7 @@ impl Plane {
             count => progress.stage(PlaneStage::EndedLeftovers(count)),
         }
         let programs = programs(store, options, progress).await?;
+        room::check(home.path(), if is_new(home) { room::FOR_A_NEW_PLANE } else { room::TO_GO_ON })?;
         version::keep(home, &options.kubernetes)?;
         let state = state_with_free_ports(home).await?;
         let certificates = Certificates::prepare(home, &state)?;
@@ -272,23 +277,32 @@ impl Plane {
             self.check_alive()?;
             if tokio::time::Instant::now() > deadline {
                 let log = self.processes.last().map(|process| process.log().to_owned()).unwrap_or_default();
-                let said = hangar_node::process::log_tail(&log, 8);
+                let said = self.processes.last().map(|process| self.why(process)).unwrap_or_default();
                 return Err(PlaneError::NotReady { seconds: READY_WITHIN.as_secs(), log, said });
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
     }
 
+    fn why(&self, process: &Supervised) -> String {
+        let home = self.pki.parent().unwrap_or(&self.pki);
+        trouble::why(home, process.program(), process.log())
+    }
+
     fn check_alive(&self) -> Result<(), PlaneError> {
         for process in &self.processes {
             if let Some(status) = process.status().filter(|status| status.restarts >= TOLERATED_ENDS) {
                 let log = process.log().to_owned();
-                let said = hangar_node::process::log_tail(&log, 8);
+                let said = self.why(process);
                 return Err(PlaneError::DoesNotStart { name: status.name, log, said });
             }
         }
         Ok(())
     }
+}
+
+fn is_new(home: &Home) -> bool {
+    !home.etcd().join("member").exists()
 }
 
 /// A listener of an earlier run may still be closing, so a taken port is looked at again for a while.

@@ -21,6 +21,7 @@ pub use archive::ArchiveError;
 pub use build::BuildError;
 pub use download::DownloadError;
 pub use upkeep::Damage;
+pub(crate) use upkeep::is_intact;
 
 /// The Kubernetes version that is used where none is named.
 pub const KUBERNETES: &str = "1.34.4";

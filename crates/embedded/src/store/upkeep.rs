@@ -1,6 +1,6 @@
 //! What keeps a store in order: verify what lies in it, and drop what is no longer wanted.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::fetch::sha256;
 use super::{Component, Store, StoreError, StoredComponent, default_version};
@@ -13,6 +13,12 @@ pub struct Damage {
     pub expected: String,
     /// What the file has now; nothing if it cannot be read.
     pub found: Option<String>,
+}
+
+/// Whether a program of a store is what was stored; nothing is known of one from elsewhere.
+pub(crate) fn is_intact(program: &Path) -> Option<bool> {
+    let written = std::fs::read_to_string(program.parent()?.join("sha256")).ok()?;
+    Some(sha256(program).ok()?.as_str() == written.split_whitespace().next()?)
 }
 
 impl Store {

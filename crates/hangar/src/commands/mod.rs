@@ -77,5 +77,7 @@ pub fn store(global: &Global) -> Store {
 fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("HANGAR_LOG")
         .unwrap_or_else(|_| "info,kube_client=off,kube_runtime=off".into());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    // On a full disk the log cannot be written; complaining about that in the same place would end the process.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    log.log_internal_errors(false).init();
 }

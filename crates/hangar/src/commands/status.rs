@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{Global, Output};
 use crate::daemon::{DaemonState, state_path};
-use crate::management;
+use crate::{health, management};
 
 pub async fn run(global: &Global, home: &Home) -> Result<()> {
     let state =
@@ -26,7 +26,13 @@ pub async fn run(global: &Global, home: &Home) -> Result<()> {
         "logs": home.logs(),
     });
     if running && state.is_some_and(|state| state.ready) {
-        report["clusters"] = clusters(home).await?;
+        match health::check(home).await {
+            Ok(()) => report["clusters"] = clusters(home).await?,
+            Err(error) => {
+                report["stage"] = "in trouble".into();
+                report["error"] = format!("{error:#}").into();
+            }
+        }
     }
     if global.output == Output::Json {
         anstream::println!("{report:#}");
@@ -81,7 +87,7 @@ fn print(report: &Value) {
             "\n{}",
             hangar_views::table(&["NAMESPACE", "CLUSTER", "PHASE", "AVAILABLE", "ENDPOINT"], &rows)
         );
-    } else if report["running"] == true {
+    } else if report["clusters"].is_array() {
         anstream::println!("\nno clusters; apply a manifest with `hangar up FILE`");
     }
 }

@@ -15,9 +15,11 @@ use semver::Version;
 use crate::cli::Global;
 use crate::commands::{components, home, store};
 use crate::daemon::{DaemonState, state_path};
-use crate::management;
+use crate::{health, management};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Longer than the longest pause between two starts of a process.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 const REDRAW: Duration = Duration::from_millis(400);
 
 /// What was typed.
@@ -108,8 +110,27 @@ async fn start(global: &Global, home: &Home, kubernetes: Option<&Version>) -> Re
             break state;
         }
     };
+    let state = match state {
+        Ok(state) => until_it_answers(home, &bar).await.map(|()| state),
+        failed => failed,
+    };
     bar.finish_and_clear();
     state
+}
+
+/// One that runs already may be in trouble: a process that ended is on its way back, or never will be.
+async fn until_it_answers(home: &Home, bar: &ProgressBar) -> Result<()> {
+    let deadline = Instant::now() + ANSWERS_WITHIN;
+    loop {
+        match health::check(home).await {
+            Ok(()) => return Ok(()),
+            Err(error) if Instant::now() > deadline || error.is::<hangar_embedded::room::NoRoom>() => {
+                return Err(error);
+            }
+            Err(error) => bar.set_message(format!("waiting: {error:#}")),
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+    }
 }
 
 fn spawn(global: &Global, home: &Home, kubernetes: Option<&Version>) -> Result<std::process::Child> {

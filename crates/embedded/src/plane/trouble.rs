@@ -1,0 +1,35 @@
+//! Why a process of the plane does not stay up, as far as it can be told from outside, with what to do.
+
+use std::path::Path;
+
+use crate::room;
+use crate::store::is_intact;
+
+/// The reason if it is one that we know, or the last words of the log.
+pub(super) fn why(home: &Path, program: &Path, log: &Path) -> String {
+    if let Err(lack) = room::check(home, room::TO_GO_ON) {
+        return lack.to_string();
+    }
+    // etcd asks for more at once than may be left, and prints long where it was when that failed.
+    if hangar_node::process::log_tail(log, 60).contains("no space left on device") {
+        return format!(
+            "no space is left where {} lies: make room there, or choose another place with --home",
+            home.display()
+        );
+    }
+    match is_intact(program) {
+        Some(false) => damaged(program),
+        _ => hangar_node::process::log_tail(log, 8),
+    }
+}
+
+fn damaged(program: &Path) -> String {
+    let directory = program.parent().unwrap_or(program);
+    let fetch = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let fetch = fetch.rsplit_once('-').map_or(fetch.clone(), |(name, version)| format!("{name}@{version}"));
+    format!(
+        "{} is damaged: it is not the file that was stored. Remove {} and run `hangar components fetch {fetch}`",
+        program.display(),
+        directory.display()
+    )
+}

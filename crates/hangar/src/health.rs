@@ -1,0 +1,38 @@
+//! Whether the plane of a home answers, and if it does not, why.
+
+use anyhow::{Context as _, Result};
+use hangar_embedded::{Home, room};
+
+use crate::management;
+
+/// An error says what to do.
+pub async fn check(home: &Home) -> Result<()> {
+    let answer = answers(home).await;
+    if answer.is_ok() {
+        return Ok(());
+    }
+    // A full disk ends etcd, and everything else with it; say the cause before its consequences.
+    room::check(home.path(), room::TO_GO_ON)?;
+    answer.with_context(|| {
+        format!(
+            "the API server does not answer. What ends is started again after a pause; why it ended stands in {}",
+            home.logs().display()
+        )
+    })
+}
+
+async fn answers(home: &Home) -> Result<()> {
+    let client = management::of_home(home).await?;
+    let request = http::Request::get("/readyz").body(vec![])?;
+    client.request_text(request).await.map(drop).map_err(|error| {
+        // The innermost reason is the one that says something.
+        let mut reason: &dyn std::error::Error = &error;
+        while let Some(source) = reason.source() {
+            reason = source;
+        }
+        // The server lists all of its checks; those that failed are marked.
+        let text = reason.to_string();
+        let failed: Vec<&str> = text.lines().filter(|line| line.starts_with("[-]")).collect();
+        anyhow::anyhow!(if failed.is_empty() { text } else { failed.join(", ") })
+    })
+}
