@@ -118,6 +118,8 @@ impl Controller for KamajiControlPlanes {
             api_server: of("apps", "Deployment", ""),
             controller_manager: of("apps", "Deployment", "-controller-manager"),
             scheduler: of("apps", "Deployment", "-scheduler"),
+            egress: of("", "ConfigMap", "-konnectivity-egress-selector-configuration"),
+            konnectivity: self.context.site.konnectivity.clone(),
             tenant_version: None,
             tenant_applied: false,
             evicted: false,
@@ -223,7 +225,8 @@ fn take_in(world: &mut World, object: Object) {
     let name = world.object.name().to_owned();
     match (object.kind(), object.name().strip_prefix(name.as_str())) {
         ("Service", _) => world.service = Some(object),
-        ("ConfigMap", _) => world.kubeadm_config = Some(object),
+        ("ConfigMap", Some("-kubeadmconfig")) => world.kubeadm_config = Some(object),
+        ("ConfigMap", _) => world.egress = Some(object),
         ("Deployment", Some("")) => world.api_server = Some(object),
         ("Deployment", Some("-controller-manager")) => world.controller_manager = Some(object),
         ("Deployment", _) => world.scheduler = Some(object),

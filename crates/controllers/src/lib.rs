@@ -35,8 +35,16 @@ use hangar_pki::Keys;
 
 pub use etcd::{Etcd, EtcdError};
 
+/// What the place where control planes run can offer.
+#[derive(Debug, Clone)]
+pub struct Site {
+    /// Or what to do to get it.
+    pub konnectivity: Result<(), String>,
+}
+
 /// What controllers share.
 pub struct Context {
+    pub site: Site,
     pub passes: Passes,
     pub tenants: Tenants,
     pub clouds: clouds::Clouds,

@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result};
 use async_trait::async_trait;
 use hangar_controllers::clouds::Clouds;
 use hangar_controllers::datastores::EtcdDatastores;
-use hangar_controllers::{Context, Controllers, watched};
+use hangar_controllers::{Context, Controllers, Site, watched};
 use hangar_embedded::{Home, Plane, PlaneOptions, Prepared, Store};
 use hangar_engine::cache::Cache;
 use hangar_engine::management::Management;
@@ -94,7 +94,7 @@ async fn serve(home: &Home, store: &Store, kubernetes: Option<&Version>, reporte
         hangar_node::process::run(client.clone(), Arc::new(store.clone()), node, shutdown.clone()),
     ));
     hangar_embedded::datastore::install(&client, &versions.etcd.to_string(), jiff::Timestamp::now()).await?;
-    let controllers = engine(client.clone(), &mut tasks, &shutdown);
+    let controllers = engine(client.clone(), site(store), &mut tasks, &shutdown);
     // Pods of the plane, the shared etcd among them, are on their way; whoever needs one waits for that one.
     reporter.stage("installing the definitions of the other kinds");
     others.await.context("installing the definitions was interrupted")??;
@@ -175,12 +175,20 @@ fn node_options(home: &Home, plane: &Plane) -> NodeOptions {
     }
 }
 
-fn engine(client: Client, tasks: &mut JoinSet<()>, shutdown: &CancellationToken) -> Arc<Controllers> {
+/// What control planes can have on this machine.
+fn site(store: &Store) -> Site {
+    let version = hangar_embedded::default_version("konnectivity-server");
+    let fix = "run `hangar components fetch konnectivity-server`, then `hangar down` and `hangar up`";
+    Site { konnectivity: store.at_hand("konnectivity-server", &version).map(drop).ok_or_else(|| fix.to_owned()) }
+}
+
+fn engine(client: Client, site: Site, tasks: &mut JoinSet<()>, shutdown: &CancellationToken) -> Arc<Controllers> {
     let cache = Cache::default();
     let (changed, changes) = mpsc::unbounded_channel();
     let (wake, wakes) = mpsc::unbounded_channel();
     let management = Management::new(client.clone(), cache.clone(), changed.clone());
     let controllers = Arc::new(Controllers::new(Context {
+        site,
         passes: Passes { management, clock: system_clock(), hook: None, unwritten: Unwritten::default() },
         tenants: Tenants::new(Arc::new(RealClusters), cache.clone(), wake),
         clouds: Clouds::new(Arc::new(|config| {

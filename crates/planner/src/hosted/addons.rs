@@ -1,11 +1,11 @@
-//! CoreDNS and kube-proxy inside the tenant, as kubeadm would install them.
+//! CoreDNS and kube-proxy inside the tenant, as kubeadm would install them, and the agents of konnectivity.
 
 use hangar_api::Object;
 use serde_json::{Value, json};
 
 use super::certificates::host_port;
 use super::tenant::config_map;
-use super::{Addresses, ControlPlane};
+use super::{Addresses, ControlPlane, konnectivity};
 
 const CORE_DNS_IMAGE: &str = "registry.k8s.io/coredns/coredns";
 const CORE_DNS_TAG: &str = "v1.12.1";
@@ -20,6 +20,7 @@ pub fn objects(plane: &ControlPlane, addresses: &Addresses) -> Vec<Object> {
     if plane.addons.kube_proxy.is_some() {
         objects.extend(kube_proxy(plane, addresses));
     }
+    objects.extend(konnectivity::tenant_objects(plane, addresses));
     objects
 }
 

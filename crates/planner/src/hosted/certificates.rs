@@ -11,6 +11,9 @@ use crate::step::{Issue, LeafCertificate, Material, Signer};
 /// What a Secret was issued for: another wish means another Secret.
 pub const ISSUED_FOR_ANNOTATION: &str = "hangar.dev/issued-for";
 
+/// Who the server of the tunnel is, to its agents and to the API server.
+const KONNECTIVITY: &str = "system:konnectivity-server";
+
 /// Authorities and keys that need nobody else's signature.
 pub fn roots(plane: &ControlPlane) -> Vec<Issue> {
     let authority = |suffix: &str, common_name: &str, files: &[(&str, &str)]| Issue {
@@ -59,6 +62,10 @@ pub fn leaves(
         leaf(plane, "-datastore-certificate", datastore, client(&plane.datastore.user, &[]), "server", Some("ca.crt")),
     ];
     issues.extend(kubeconfigs(plane, addresses, ca));
+    if plane.addons.konnectivity.is_some() {
+        let subject = LeafCertificate { common_name: KONNECTIVITY.into(), ..server(plane, addresses) };
+        issues.push(leaf(plane, "-konnectivity-certificate", ca, subject, "konnectivity-server", None));
+    }
     issues
 }
 
@@ -79,7 +86,11 @@ fn kubeconfigs(plane: &ControlPlane, addresses: &Addresses, ca: &Signer) -> Vec<
         }
     };
     let admin = format!("{}-admin", plane.cluster_name);
-    vec![
+    let konnectivity = plane.addons.konnectivity.iter().map(|_| {
+        let files = [("konnectivity-server.conf", &inner)];
+        kubeconfig("-konnectivity-kubeconfig", client(KONNECTIVITY, &[]), KONNECTIVITY, &files)
+    });
+    let everyone = [
         kubeconfig(
             "-admin-kubeconfig",
             client("kubernetes-admin", &["system:masters"]),
@@ -98,7 +109,8 @@ fn kubeconfigs(plane: &ControlPlane, addresses: &Addresses, ca: &Signer) -> Vec<
             "system:kube-scheduler",
             &[("scheduler.conf", &inner)],
         ),
-    ]
+    ];
+    everyone.into_iter().chain(konnectivity).collect()
 }
 
 /// An IPv6 address needs brackets before a port.

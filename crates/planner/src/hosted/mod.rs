@@ -6,6 +6,7 @@
 
 pub mod addons;
 pub mod certificates;
+pub mod konnectivity;
 pub mod pods;
 pub mod tenant;
 
@@ -85,7 +86,7 @@ pub struct Kubelet {
 pub struct Addons {
     pub core_dns: Option<AddonImage>,
     pub kube_proxy: Option<AddonImage>,
-    pub konnectivity: bool,
+    pub konnectivity: Option<konnectivity::Konnectivity>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hangar_api::Object;
 use serde_json::{Value, json};
 
-use super::{Addresses, Component, ControlPlane};
+use super::{Addresses, Component, ControlPlane, konnectivity};
 
 const PKI: &str = "/etc/kubernetes/pki";
 const CONF: &str = "/etc/kubernetes";
@@ -24,6 +24,9 @@ pub fn service(plane: &ControlPlane) -> Object {
         "selector": plane.labels("kube-apiserver"),
         "ports": [{ "name": "kube-apiserver", "protocol": "TCP", "port": plane.exposure.port, "targetPort": 6443 }],
     });
+    if let (Some(konnectivity), Some(ports)) = (&plane.addons.konnectivity, service.0["spec"]["ports"].as_array_mut()) {
+        ports.push(konnectivity::service_port(konnectivity));
+    }
     if plane.exposure.service_type == "LoadBalancer" {
         if let Some(address) = &plane.exposure.address {
             service.0["spec"]["loadBalancerIP"] = address.clone().into();
@@ -75,6 +78,9 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
             managed.remove("advertise-address");
         }
     }
+    if plane.addons.konnectivity.is_some() {
+        managed.insert("egress-selector-config-file", konnectivity::egress_file());
+    }
     let defaults = BTreeMap::from([
         ("allow-privileged", "true".to_owned()),
         ("authorization-mode", "Node,RBAC".into()),
@@ -103,7 +109,11 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
     let mounts = json!([{ "name": "pki", "mountPath": PKI, "readOnly": true }]);
     let probes = probes(6443, "/readyz", "/livez");
     let container = container(plane, &plane.api_server, "kube-apiserver", args, mounts, &probes);
-    deployment(plane, "", "kube-apiserver", plane.replicas, container, volumes, checksum)
+    let mut deployment = deployment(plane, "", "kube-apiserver", plane.replicas, container, volumes, checksum);
+    if let Some(konnectivity) = &plane.addons.konnectivity {
+        konnectivity::join_pod(plane, konnectivity, &mut deployment.0["spec"]["template"]["spec"]);
+    }
+    deployment
 }
 
 pub fn controller_manager(plane: &ControlPlane, checksum: &str) -> Object {

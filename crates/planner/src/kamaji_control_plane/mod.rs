@@ -14,7 +14,7 @@ use hangar_api::names::{CLUSTER_NAME_LABEL, KAMAJI_FINALIZER};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::hosted::{Addresses, ControlPlane, certificates, pods, tenant};
+use crate::hosted::{Addresses, ControlPlane, certificates, konnectivity, pods, tenant};
 use crate::intent::{self, fingerprint};
 use crate::step::{DatastoreCall, Issue, Signer, TenantCall};
 use crate::{Phase, Phases, Plan, Reason, Step};
@@ -37,6 +37,10 @@ pub struct World {
     pub api_server: Option<Object>,
     pub controller_manager: Option<Object>,
     pub scheduler: Option<Object>,
+    /// The egress configuration of its API server, if it has one.
+    pub egress: Option<Object>,
+    /// Whether konnectivity can be run here, or what to do about it.
+    pub konnectivity: Result<(), String>,
     /// What the tenant's API says it is, once it answers.
     pub tenant_version: Option<String>,
     /// Set when the step succeeded in this pass.
@@ -85,6 +89,7 @@ pub fn plan(world: &World, now: Timestamp) -> Plan {
         .then(leaves)
         .then(admit)
         .then(published)
+        .then(egress)
         .then(api_server)
         .then(api_server_ready)
         .then(controllers)
@@ -326,6 +331,14 @@ fn checksum(world: &World, plane: &ControlPlane) -> String {
         .filter_map(|secret| Some((secret.name(), secret.annotation(certificates::ISSUED_FOR_ANNOTATION)?)))
         .collect();
     fingerprint(&json!(parts))
+}
+
+/// An API server does not start without the configuration that its arguments name.
+fn egress(world: &World, _now: Timestamp) -> Phase {
+    with_model(world, |plane| {
+        let wanted = plane.addons.konnectivity.as_ref().map(|_| ours(world, konnectivity::egress_map(plane)));
+        Phase::steps(wanted.and_then(|wanted| intent::apply(world.egress.as_ref(), wanted)))
+    })
 }
 
 fn api_server(world: &World, _now: Timestamp) -> Phase {

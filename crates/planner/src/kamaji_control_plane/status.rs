@@ -57,11 +57,23 @@ fn conditions(world: &World, progress: &Progress, ready: bool, initialized: bool
         flag("KubeadmResourcesCreated", world.kubeadm_config.is_some()),
     ];
     all.extend(substitution(world));
-    if world.kind.spec.addons.as_ref().is_some_and(|addons| addons.konnectivity.is_some()) {
-        let text = "konnectivity is asked for, but its server and agent are not built yet; the API server calls kubelets directly";
-        all.push(Condition::new("KonnectivityReady", Status::False, "NotBuiltYet", text));
-    }
+    all.extend(konnectivity(world));
     all
+}
+
+/// Its server stands beside the API server, and is ready with it.
+fn konnectivity(world: &World) -> Option<Condition> {
+    world.kind.spec.addons.as_ref()?.konnectivity.as_ref()?;
+    let condition = |status, reason: &str, text: String| Condition::new("KonnectivityReady", status, reason, text);
+    Some(match &world.konnectivity {
+        Err(fix) => {
+            let text =
+                format!("konnectivity is asked for and not there, so the API server calls nodes directly: {fix}");
+            condition(Status::False, "ProgramMissing", text)
+        }
+        Ok(()) if is_available(world.api_server.as_ref()) => condition(Status::True, "Running", String::new()),
+        Ok(()) => condition(Status::False, "NotYet", String::new()),
+    })
 }
 
 /// Another version than the one asked for is never run in silence.

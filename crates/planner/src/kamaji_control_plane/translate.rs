@@ -1,10 +1,10 @@
 //! From Kamaji's words to the one model of hosted control planes.
 
 use hangar_api::KubeVersion;
-use hangar_api::kinds::KamajiControlPlane;
 use serde_json::{Map, Value, json};
 
 use super::{DatastoreView, World};
+use crate::hosted::konnectivity::{self, Konnectivity};
 use crate::hosted::{AddonImage, Addons, Component, ControlPlane, Datastore, Exposure, Kubelet, Network, nth_address};
 
 const SERVICE_CIDR: &str = "10.96.0.0/16";
@@ -26,7 +26,7 @@ pub fn control_plane(world: &World) -> Result<ControlPlane, String> {
         namespace: world.object.namespace().to_owned(),
         name: world.object.name().to_owned(),
         cluster_name: world.cluster.as_ref().map_or_else(|| world.object.name(), |cluster| cluster.name()).to_owned(),
-        version,
+        version: version.clone(),
         replicas: spec.replicas.unwrap_or(2),
         registry: spec.registry.clone().filter(|registry| !registry.is_empty()).unwrap_or_else(|| REGISTRY.into()),
         api_server: component(&raw["apiServer"]),
@@ -36,7 +36,7 @@ pub fn control_plane(world: &World) -> Result<ControlPlane, String> {
         exposure: exposure(raw),
         datastore: datastore(world, endpoints),
         kubelet: kubelet(raw),
-        addons: addons(&world.kind),
+        addons: addons(world, &version),
         placement: placement(&raw["deployment"]),
     })
 }
@@ -102,14 +102,40 @@ fn kubelet(spec: &Value) -> Kubelet {
     }
 }
 
-fn addons(kind: &KamajiControlPlane) -> Addons {
-    let addons = kind.spec.addons.clone().unwrap_or_default();
+fn addons(world: &World, version: &KubeVersion) -> Addons {
+    let addons = world.kind.spec.addons.clone().unwrap_or_default();
     Addons {
         core_dns: addons.core_dns.map(|image| AddonImage { repository: image.image_repository, tag: image.image_tag }),
         kube_proxy: addons
             .kube_proxy
             .map(|image| AddonImage { repository: image.image_repository, tag: image.image_tag }),
-        konnectivity: addons.konnectivity.is_some(),
+        // Without the program nothing would start; the status says so.
+        konnectivity: addons
+            .konnectivity
+            .filter(|_| world.konnectivity.is_ok())
+            .map(|_| konnectivity(world.object.get("/spec/addons/konnectivity"), version)),
+    }
+}
+
+/// Images follow Kubernetes: those of 1.34 are called v0.34.0.
+fn konnectivity(spec: &Value, version: &KubeVersion) -> Konnectivity {
+    let (server, agent) = (&spec["server"], &spec["agent"]);
+    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let image = |part: &Value, name: &str| {
+        let tag = text(&part["version"]).unwrap_or_else(|| format!("v0.{}.0", version.minor));
+        format!("{}:{tag}", text(&part["image"]).unwrap_or_else(|| name.to_owned()))
+    };
+    let critical = || json!([{ "key": "CriticalAddonsOnly", "operator": "Exists" }]);
+    Konnectivity {
+        port: server["port"].as_i64().filter(|port| *port > 0).unwrap_or(konnectivity::PORT),
+        server_image: image(server, konnectivity::SERVER_IMAGE),
+        server_args: texts(&server["extraArgs"]),
+        server_resources: server["resources"].clone(),
+        agent_image: image(agent, konnectivity::AGENT_IMAGE),
+        agent_args: texts(&agent["extraArgs"]),
+        tolerations: if agent["tolerations"].is_array() { agent["tolerations"].clone() } else { critical() },
+        host_network: agent["hostNetwork"] == true,
+        agent_replicas: (agent["mode"] == "Deployment").then(|| agent["replicas"].as_i64().unwrap_or(1) as i32),
     }
 }
 

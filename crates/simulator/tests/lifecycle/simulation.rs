@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hangar_api::{registry, yaml};
 use hangar_controllers::clouds::Clouds;
-use hangar_controllers::{Context, Controllers, watched};
+use hangar_controllers::{Context, Controllers, Site, watched};
 use hangar_engine::cache::Cache;
 use hangar_engine::management::Management;
 use hangar_engine::pass::{Passes, StepHook};
@@ -248,6 +248,7 @@ impl Parts {
         let management = Management::new(client.clone(), cache.clone(), changed.clone());
         let transport = self.cloud.transport();
         let controllers = Controllers::new(Context {
+            site: Site { konnectivity: Ok(()) },
             passes: Passes { management, clock: self.clock.clone(), hook, unwritten: Unwritten::default() },
             tenants: TenantClients::new(Arc::new(self.tenants.clone()), cache.clone(), wake),
             clouds: Clouds::new(Arc::new(move |_| Ok(transport.clone()))),
