@@ -29,6 +29,8 @@ impl Images for Store {
             version: format!("v{version}"),
             substituted_for: substituted.map(|wanted| format!("v{wanted}")),
             dropped_flags: vec![],
+            words: vec![],
+            machine: false,
         })
     }
 

@@ -1,24 +1,29 @@
 //! A small kubelet: the pods of one Node become local processes of a plain user.
 //!
 //! Flows: watches of Pods, Services, Secrets, ConfigMaps and claims -> one worker per pod (volumes as files, an address of its own,
-//! processes, probes) -> status and events; Services -> listeners on their addresses that forward to ready pods. Holds: there is no
-//! container to mount into, so paths in commands are rewritten to where the volumes really lie; nothing is written unless something changed;
-//! what is on disk can be lost at any time except volumes of claims, for everything starts again from what the API says.
+//! processes, probes) -> status and events; Services -> listeners on their addresses that forward to ready pods. Holds: where the system
+//! allows it a container has a view of the file system of its own, elsewhere paths in commands are rewritten to where the volumes really
+//! lie; nothing is written unless something changed; what is on disk can be lost at any time except volumes of claims, for everything
+//! starts again from what the API says.
 
 mod addresses;
 mod child;
 mod claims;
 mod container;
 mod container_logs;
+mod empty_dir;
 mod environment;
 mod events;
 mod exec;
 mod expand;
 mod files;
 mod forward;
+mod ground;
 mod grpc_health;
 mod hooks;
+mod identity;
 mod kubelet;
+mod launch;
 mod log;
 mod mounts;
 mod names;
@@ -35,6 +40,8 @@ mod sight;
 mod spdy;
 mod status;
 mod terminal;
+mod view;
+mod vigil;
 mod volumes;
 mod watch;
 
@@ -68,6 +75,10 @@ pub struct Program {
     pub substituted_for: Option<String>,
     /// Flags that were removed because this version does not know them.
     pub dropped_flags: Vec<String>,
+    /// The words it is started with if the container gives neither command nor arguments.
+    pub words: Vec<String>,
+    /// Not a program of its own: the image stands for the machine's shell and tools.
+    pub machine: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -143,7 +154,7 @@ pub async fn run(
     let watched = watch::Watched::start(&client, &options.name, &mut tasks);
     let events = events::Events::new(client.clone(), &options.name);
     let addresses = addresses::Addresses::open(options.pod_network, &options.pods_dir);
-    let (names, sight) = (names::Names::default(), sight::Sight::find().await);
+    let (names, sight) = (names::Names::default(), sight::Sight::find(&options.pods_dir).await);
     let places = places::Places::default();
     let node = Arc::new(Node { client, images, options, events, watched, addresses, names, places, sight });
     let kubelet_port = kubelet::start(&node, &mut tasks).await?;

@@ -94,6 +94,7 @@ pub(super) async fn run(node: Arc<Node>, pod: Arc<Pod>, mut updates: Updates, sh
     if reason != Reason::Gone {
         life.delete().await;
     }
+    super::empty_dir::give_back(&directory);
     let _ = std::fs::remove_dir_all(&directory);
     node.addresses.release(&uid);
 }
@@ -327,7 +328,8 @@ fn records(pod: &Pod) -> Vec<ContainerRecord> {
         ContainerRecord {
             name: container.name.clone(),
             image: container.image.clone().unwrap_or_default(),
-            image_id: String::new(),
+            image_id: before.map(|before| before.image_id.clone()).unwrap_or_default(),
+            container_id: before.and_then(|before| before.container_id.clone()),
             init,
             sidecar: init && is_sidecar(container),
             stand: Stand::Waiting { reason: reason.into(), message: None },

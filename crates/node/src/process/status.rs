@@ -25,6 +25,8 @@ pub(super) struct ContainerRecord {
     pub name: String,
     pub image: String,
     pub image_id: String,
+    /// Another one for each run.
+    pub container_id: Option<String>,
     pub init: bool,
     /// An init container that goes on running beside the others.
     pub sidecar: bool,
@@ -55,6 +57,7 @@ impl ContainerRecord {
             name: self.name.clone(),
             image: self.image.clone(),
             image_id: self.image_id.clone(),
+            container_id: self.container_id.clone(),
             state: Some(state),
             last_state: last,
             ready,
@@ -167,6 +170,7 @@ mod tests {
             name: "c".into(),
             image: "i".into(),
             image_id: "i@v1".into(),
+            container_id: None,
             init: false,
             sidecar: false,
             ready: matches!(stand, Stand::Running { .. }),

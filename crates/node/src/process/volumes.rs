@@ -14,7 +14,8 @@ use kube::{Api, ResourceExt as _};
 
 use super::Node;
 use super::environment::{Data, SourceError, config_map, field_of, keys, resource_of, secret};
-use super::files::{Files, private_directory, write_all};
+use super::files::{self, File, Files, private_directory, write_all};
+use super::identity::is_root;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum VolumeError {
@@ -63,12 +64,14 @@ async fn one(
     let files = if let Some(from) = &volume.secret {
         let name = from.secret_name.as_deref().unwrap_or_default();
         let data = keys(secret(node, &namespace, name), from.optional).map_err(source)?;
-        picked(data, from.items.as_deref(), "Secret", name, from.default_mode).map_err(source)?
+        let pick = Pick { kind: "Secret", name, mode: from.default_mode, optional: from.optional };
+        pick.from(data, from.items.as_deref()).map_err(source)?
     } else if let Some(from) = &volume.config_map {
         let data = keys(config_map(node, &namespace, &from.name), from.optional).map_err(source)?;
-        picked(data, from.items.as_deref(), "ConfigMap", &from.name, from.default_mode).map_err(source)?
+        let pick = Pick { kind: "ConfigMap", name: &from.name, mode: from.default_mode, optional: from.optional };
+        pick.from(data, from.items.as_deref()).map_err(source)?
     } else if let Some(from) = &volume.downward_api {
-        fields(node, pod, from.items.as_deref().unwrap_or_default(), ip).map_err(source)?
+        fields(node, pod, from.items.as_deref().unwrap_or_default(), ip, from.default_mode).map_err(source)?
     } else if let Some(from) = &volume.projected {
         let mut files = Files::new();
         for projection in from.sources.iter().flatten() {
@@ -76,25 +79,44 @@ async fn one(
         }
         files
     } else {
-        return directory(node, &namespace, volume, own);
+        return directory(node, pod, volume, own);
     };
-    write_all(&own, &files).map_err(file)?;
+    write_all(&own, &files, fs_group(pod)).map_err(file)?;
     Ok(own)
 }
 
+/// The group that shares the pod's volumes; only root can give files away.
+fn fs_group(pod: &Pod) -> Option<u32> {
+    let group = pod.spec.as_ref()?.security_context.as_ref()?.fs_group?;
+    u32::try_from(group).ok().filter(|_| is_root())
+}
+
+/// The user all containers run as, if they agree.
+fn common_user(pod: &Pod) -> Option<u32> {
+    let spec = pod.spec.as_ref()?;
+    let of_pod = spec.security_context.as_ref().and_then(|context| context.run_as_user);
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let mut users: Vec<Option<i64>> =
+        containers.map(|one| one.security_context.as_ref().and_then(|own| own.run_as_user).or(of_pod)).collect();
+    users.dedup();
+    let [user] = users[..] else { return None };
+    user.and_then(|user| u32::try_from(user).ok()).filter(|_| is_root())
+}
+
 /// Volumes that are a directory and nothing else.
-fn directory(node: &Node, namespace: &str, volume: &Volume, own: PathBuf) -> Result<PathBuf, VolumeError> {
+fn directory(node: &Node, pod: &Pod, volume: &Volume, own: PathBuf) -> Result<PathBuf, VolumeError> {
     let file = |source| VolumeError::File { volume: volume.name.clone(), source };
-    if volume.empty_dir.is_some() {
-        private_directory(&own).map_err(file)?;
-        return Ok(own);
+    let namespace = &pod.namespace().unwrap_or_default();
+    if let Some(empty) = &volume.empty_dir {
+        // Made once: afterwards it belongs to the containers.
+        if !own.exists() {
+            super::empty_dir::make(&own, empty, pod, &volume.name).map_err(file)?;
+            share(&own, pod).map_err(file)?;
+        }
+        return own.canonicalize().map_err(file);
     }
     if let Some(host) = &volume.host_path {
-        let path = PathBuf::from(&host.path);
-        if host.type_.as_deref() == Some("DirectoryOrCreate") {
-            std::fs::create_dir_all(&path).map_err(file)?;
-        }
-        return Ok(path);
+        return super::empty_dir::of_machine(host).map_err(file);
     }
     let Some(claim) = &volume.persistent_volume_claim else {
         return Err(VolumeError::Kind { volume: volume.name.clone() });
@@ -109,8 +131,19 @@ fn directory(node: &Node, namespace: &str, volume: &Volume, own: PathBuf) -> Res
     let spec = persistent.and_then(|persistent| persistent.spec.as_ref()).ok_or_else(|| failed("has no volume"))?;
     let path = spec.host_path.as_ref().map(|host| &host.path).or(spec.local.as_ref().map(|local| &local.path));
     let path = PathBuf::from(path.ok_or_else(|| failed("is bound to a volume that is not a local directory"))?);
-    private_directory(&path).map_err(file)?;
+    if !path.exists() {
+        private_directory(&path).map_err(file)?;
+    }
+    share(&path, pod).map_err(file)?;
     Ok(path)
+}
+
+/// Lets the pod's group and other users in; what the volume lies in keeps everybody else out.
+fn share(path: &Path, pod: &Pod) -> std::io::Result<()> {
+    match fs_group(pod) {
+        Some(group) => files::give_to_group(path, group, 0o660),
+        None => Ok(()),
+    }
 }
 
 async fn projected(
@@ -126,14 +159,16 @@ async fn projected(
     let source = |source| VolumeError::Source { volume: volume.name.clone(), source };
     if let Some(from) = &projection.secret {
         let data = keys(secret(node, &namespace, &from.name), from.optional).map_err(source)?;
-        return picked(data, from.items.as_deref(), "Secret", &from.name, mode).map_err(source);
+        let pick = Pick { kind: "Secret", name: &from.name, mode, optional: from.optional };
+        return pick.from(data, from.items.as_deref()).map_err(source);
     }
     if let Some(from) = &projection.config_map {
         let data = keys(config_map(node, &namespace, &from.name), from.optional).map_err(source)?;
-        return picked(data, from.items.as_deref(), "ConfigMap", &from.name, mode).map_err(source);
+        let pick = Pick { kind: "ConfigMap", name: &from.name, mode, optional: from.optional };
+        return pick.from(data, from.items.as_deref()).map_err(source);
     }
     if let Some(from) = &projection.downward_api {
-        return fields(node, pod, from.items.as_deref().unwrap_or_default(), ip).map_err(source);
+        return fields(node, pod, from.items.as_deref().unwrap_or_default(), ip, mode).map_err(source);
     }
     let Some(from) = &projection.service_account_token else {
         return Err(VolumeError::Kind { volume: volume.name.clone() });
@@ -143,7 +178,10 @@ async fn projected(
         .map_err(|error| VolumeError::Token { volume: volume.name.clone(), source: Box::new(error) })?;
     let renew = lasts.mul_f32(0.8);
     *again_in = Some(again_in.map_or(renew, |known| known.min(renew)));
-    Ok(Files::from([(from.path.clone(), (token.into_bytes(), false))]))
+    // A token is for those who are meant to have it, where that can be said.
+    let owner = common_user(pod).filter(|_| fs_group(pod).is_none());
+    let mode = if owner.is_some() || fs_group(pod).is_some() { 0o600 } else { bits(mode) };
+    Ok(Files::from([(from.path.clone(), File { content: token.into_bytes(), mode, owner })]))
 }
 
 async fn token(
@@ -172,28 +210,49 @@ async fn token(
     Ok((answer.status.map(|status| status.token).unwrap_or_default(), lasts))
 }
 
-/// All keys, or those that are named.
-fn picked(
-    mut data: Data,
-    items: Option<&[KeyToPath]>,
+/// How files are made of the keys of a Secret or a ConfigMap.
+struct Pick<'a> {
     kind: &'static str,
-    name: &str,
+    name: &'a str,
     mode: Option<i32>,
-) -> Result<Files, SourceError> {
-    let executable = |mode: Option<i32>| mode.is_some_and(|mode| mode & 0o100 != 0);
-    let Some(items) = items.filter(|items| !items.is_empty()) else {
-        return Ok(data.into_iter().map(|(key, value)| (key, (value, executable(mode)))).collect());
-    };
-    let mut files = Files::new();
-    for item in items {
-        let missing = || SourceError::NoKey { kind, name: name.to_owned(), key: item.key.clone() };
-        let value = data.remove(&item.key).ok_or_else(missing)?;
-        files.insert(item.path.clone(), (value, executable(item.mode.or(mode))));
-    }
-    Ok(files)
+    optional: Option<bool>,
 }
 
-fn fields(node: &Node, pod: &Pod, items: &[DownwardAPIVolumeFile], ip: Ipv4Addr) -> Result<Files, SourceError> {
+impl Pick<'_> {
+    /// All keys, or those that are named.
+    fn from(&self, mut data: Data, items: Option<&[KeyToPath]>) -> Result<Files, SourceError> {
+        let Some(items) = items.filter(|items| !items.is_empty()) else {
+            return Ok(data.into_iter().map(|(key, value)| (key, File::new(value, bits(self.mode)))).collect());
+        };
+        let mut files = Files::new();
+        for item in items {
+            match data.remove(&item.key) {
+                Some(value) => {
+                    files.insert(item.path.clone(), File::new(value, bits(item.mode.or(self.mode))));
+                }
+                None if self.optional == Some(true) => {}
+                None => {
+                    let (name, key) = (self.name.to_owned(), item.key.clone());
+                    return Err(SourceError::NoKey { kind: self.kind, name, key });
+                }
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// The mode of a file, as the API gives it.
+fn bits(mode: Option<i32>) -> u32 {
+    mode.and_then(|mode| u32::try_from(mode).ok()).unwrap_or(0o644) & 0o777
+}
+
+fn fields(
+    node: &Node,
+    pod: &Pod,
+    items: &[DownwardAPIVolumeFile],
+    ip: Ipv4Addr,
+    mode: Option<i32>,
+) -> Result<Files, SourceError> {
     let mut files = Files::new();
     for item in items {
         let unsupported = || SourceError::Unsupported { what: "the source", name: item.path.clone() };
@@ -202,7 +261,7 @@ fn fields(node: &Node, pod: &Pod, items: &[DownwardAPIVolumeFile], ip: Ipv4Addr)
             (None, Some(resource)) => resource_of(pod, "", resource)?,
             (None, None) => return Err(unsupported()),
         };
-        files.insert(item.path.clone(), (text.into_bytes(), false));
+        files.insert(item.path.clone(), File::new(text, bits(item.mode.or(mode))));
     }
     Ok(files)
 }
@@ -214,12 +273,17 @@ mod tests {
     #[test]
     fn named_keys_become_named_paths() {
         let data = || Data::from([("tls.crt".to_owned(), b"c".to_vec()), ("tls.key".to_owned(), b"k".to_vec())]);
-        let item = KeyToPath { key: "tls.crt".into(), path: "pki/ca.crt".into(), mode: None };
-        let all = picked(data(), None, "Secret", "s", None).unwrap();
-        assert_eq!(all.keys().collect::<Vec<_>>(), ["tls.crt", "tls.key"]);
-        let some = picked(data(), Some(&[item]), "Secret", "s", None).unwrap();
-        assert_eq!(some.keys().collect::<Vec<_>>(), ["pki/ca.crt"]);
+        let item = KeyToPath { key: "tls.crt".into(), path: "pki/ca.crt".into(), mode: Some(0o400) };
+        let pick = |optional| Pick { kind: "Secret", name: "s", mode: None, optional };
+        let all = pick(None).from(data(), None).unwrap();
+        assert_eq!(
+            all.iter().map(|(name, file)| (&**name, file.mode)).collect::<Vec<_>>(),
+            [("tls.crt", 0o644), ("tls.key", 0o644)]
+        );
+        let some = pick(None).from(data(), Some(&[item])).unwrap();
+        assert_eq!(some.iter().map(|(name, file)| (&**name, file.mode)).collect::<Vec<_>>(), [("pki/ca.crt", 0o400)]);
         let absent = KeyToPath { key: "no".into(), path: "x".into(), mode: None };
-        assert!(picked(data(), Some(&[absent]), "Secret", "s", None).is_err());
+        assert!(pick(None).from(data(), Some(std::slice::from_ref(&absent))).is_err());
+        assert!(pick(Some(true)).from(data(), Some(&[absent])).unwrap().is_empty());
     }
 }
