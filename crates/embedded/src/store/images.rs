@@ -1,5 +1,6 @@
 //! Images are names of components: `registry.k8s.io/kube-apiserver:v1.28.10` is the program kube-apiserver, version 1.28.10.
 //!
+//! Images that are nothing but a shell and small tools (busybox, alpine, pause, ...) are the machine's own shell and tools.
 //! Where that version is not at hand, the nearest one stands in and says so; flags which the stand-in does not know are dropped, for
 //! it would not start with them.
 
@@ -16,9 +17,13 @@ use super::Store;
 impl Images for Store {
     fn resolve(&self, image: &str) -> Result<Program, ImageError> {
         let (name, tag) = split_image(image);
+        if let Some(program) = of_machine(name, tag) {
+            return Ok(program);
+        }
         let name = component_of(name);
         let unknown = || ImageError { image: image.to_owned() };
-        let wanted = tag.and_then(version_of);
+        // Its images have numbers of their own; the program is that of the Kubernetes release.
+        let wanted = tag.and_then(version_of).filter(|_| name != "agnhost");
         let (version, path) =
             self.nearest(name, &wanted.clone().unwrap_or_else(|| super::default_version(name))).ok_or_else(unknown)?;
         let substituted = wanted.filter(|wanted| {
@@ -29,7 +34,7 @@ impl Images for Store {
             version: format!("v{version}"),
             substituted_for: substituted.map(|wanted| format!("v{wanted}")),
             dropped_flags: vec![],
-            words: vec![],
+            words: if name == "agnhost" { vec!["pause".into()] } else { vec![] },
             machine: false,
         })
     }
@@ -56,6 +61,26 @@ impl Store {
             .or_insert_with(|| listed_flags(path).into_iter().map(|flag| (flag, true)).collect());
         *known.entry(flag.to_owned()).or_insert_with(|| accepts(path, flag))
     }
+}
+
+/// A process that does nothing and goes when it is told to.
+const PAUSE: &str = "trap 'exit 0' TERM INT; sleep infinity & wait $!";
+
+/// Images without a program of their own.
+fn of_machine(name: &str, tag: Option<&str>) -> Option<Program> {
+    let words: &[&str] = match name {
+        "pause" => &["-c", PAUSE],
+        "busybox" | "alpine" | "debian" | "ubuntu" | "bash" => &[],
+        _ => return None,
+    };
+    Some(Program {
+        path: PathBuf::from("/bin/sh"),
+        version: format!("{name}:{}", tag.unwrap_or("latest")),
+        substituted_for: None,
+        dropped_flags: vec![],
+        words: words.iter().map(|word| (*word).to_owned()).collect(),
+        machine: true,
+    })
 }
 
 /// Images whose name is not that of the program in them.

@@ -28,7 +28,7 @@ pub const KUBERNETES: &str = "1.34.4";
 pub const ETCD: &str = "3.6.16";
 
 /// Programs that can be fetched.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 16] = [
     "etcd",
     "kube-apiserver",
     "kube-controller-manager",
@@ -43,6 +43,8 @@ pub const NAMES: [&str; 14] = [
     "konnectivity-server",
     "konnectivity-agent",
     "helm",
+    "agnhost",
+    "e2e",
 ];
 
 /// The version of a program that is used where none is named.
