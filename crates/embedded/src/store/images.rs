@@ -20,10 +20,11 @@ impl Images for Store {
         if let Some(program) = of_machine(name, tag) {
             return Ok(program);
         }
-        let name = component_of(name);
+        let (component, image_name) = (component_of(name), name);
+        let name = component;
         let unknown = || ImageError { image: image.to_owned() };
-        // Its images have numbers of their own; the program is that of the Kubernetes release.
-        let wanted = tag.and_then(version_of).filter(|_| name != "agnhost");
+        // Some images have numbers of their own; the program is that of the Kubernetes release.
+        let wanted = tag.and_then(version_of).filter(|_| name != "agnhost" && name == image_name);
         let (version, path) =
             self.nearest(name, &wanted.clone().unwrap_or_else(|| super::default_version(name))).ok_or_else(unknown)?;
         let substituted = wanted.filter(|wanted| {
@@ -34,7 +35,9 @@ impl Images for Store {
             version: format!("v{version}"),
             substituted_for: substituted.map(|wanted| format!("v{wanted}")),
             dropped_flags: vec![],
-            words: if name == "agnhost" { vec!["pause".into()] } else { vec![] },
+            words: words_of(image_name),
+            seen_at: seen_at(image_name),
+            files: files_of(image_name),
             machine: false,
         })
     }
@@ -79,6 +82,8 @@ fn of_machine(name: &str, tag: Option<&str>) -> Option<Program> {
         substituted_for: None,
         dropped_flags: vec![],
         words: words.iter().map(|word| (*word).to_owned()).collect(),
+        seen_at: vec![],
+        files: vec![],
         machine: true,
     })
 }
@@ -88,8 +93,42 @@ fn component_of(image: &str) -> &str {
     match image {
         "proxy-server" => "konnectivity-server",
         "proxy-agent" => "konnectivity-agent",
+        // `kubectl proxy` can do nothing but show files.
+        "httpd" | "nginx" => "kubectl",
         other => other,
     }
+}
+
+/// Where a web server has its pages.
+fn pages_of(image: &str) -> Option<&'static str> {
+    match image {
+        "httpd" => Some("/usr/local/apache2/htdocs"),
+        "nginx" => Some("/usr/share/nginx/html"),
+        _ => None,
+    }
+}
+
+/// The words an image starts its program with by itself.
+fn words_of(image: &str) -> Vec<String> {
+    if image == "agnhost" {
+        return vec!["pause".to_owned()];
+    }
+    let Some(pages) = pages_of(image) else { return vec![] };
+    let www = format!("--www={pages}");
+    // No API is behind it: that prefix leads nowhere.
+    let server = ["proxy", "--server=http://127.0.0.1:1", "--api-prefix=/.none/", "--www-prefix=/", &www];
+    let listen = ["--address=$(HANGAR_POD_IP)", "--port=80", "--accept-hosts=.*"];
+    server.into_iter().chain(listen).map(str::to_owned).collect()
+}
+
+fn seen_at(image: &str) -> Vec<PathBuf> {
+    if image == "agnhost" { ["/agnhost", "/agnhost-2"].map(PathBuf::from).into() } else { vec![] }
+}
+
+fn files_of(image: &str) -> Vec<(PathBuf, Vec<u8>)> {
+    let page =
+        |pages: &str| (Path::new(pages).join("index.html"), b"<html><body><h1>It works!</h1></body></html>\n".to_vec());
+    pages_of(image).map(page).into_iter().collect()
 }
 
 /// The last part of the repository, and the tag if there is one.
@@ -195,7 +234,7 @@ mod tests {
         let (adapted, kept) = store.adapt(found, args);
         assert_eq!(kept, ["--port=1", "--hidden=2"]);
         assert_eq!(adapted.dropped_flags, ["--cloud-provider"]);
-        assert!(store.resolve("nginx:1.25").unwrap_err().to_string().contains("hangar components fetch"));
+        assert!(store.resolve("redis:8").unwrap_err().to_string().contains("hangar components fetch"));
     }
 
     #[test]

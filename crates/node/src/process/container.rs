@@ -15,10 +15,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use tokio::sync::watch;
 
+use super::board::Board;
 use super::child::{Child, exit_code};
 use super::identity::Identity;
 use super::launch::Launch;
-use super::pod::Board;
 use super::restart::{Backoff, restarts};
 use super::status::Stand;
 use super::{Node, Program};
@@ -91,6 +91,7 @@ impl Job {
     }
 
     async fn once(&mut self) -> End {
+        self.take_up_changes();
         let mut launch = match self.launch().await {
             Ok(launch) => launch,
             Err((reason, message)) => return End::NotStarted { reason, message },
@@ -139,6 +140,21 @@ impl Job {
             tokio::task::spawn_blocking(move || view.remove());
         }
         if stopped { End::Stopped } else { End::Ended(code) }
+    }
+
+    /// Images, labels and annotations may have been changed since.
+    fn take_up_changes(&mut self) {
+        let namespace = self.pod.namespace().unwrap_or_default();
+        let now = self.node.watched.pods.get(&namespace, &self.pod.name_any());
+        let Some(now) = now.filter(|now| now.uid() == self.pod.uid()) else { return };
+        let spec = now.spec.iter();
+        let mut all = spec.flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
+        if let Some(container) = all.find(|container| container.name == self.container.name) {
+            self.container = container.clone();
+        }
+        let image = self.container.image.clone().unwrap_or_default();
+        self.note(|record| record.image = image);
+        self.pod = now;
     }
 
     fn ended(&self, code: i32, since: Timestamp, launch: &Launch) {
@@ -204,7 +220,7 @@ async fn start(launch: &Launch) -> std::io::Result<Child> {
     }
 }
 
-async fn wait_for_stop(stop: &mut watch::Receiver<Option<Duration>>) -> Duration {
+pub(super) async fn wait_for_stop(stop: &mut watch::Receiver<Option<Duration>>) -> Duration {
     match stop.wait_for(Option::is_some).await {
         Ok(grace) => grace.unwrap_or_default(),
         // Nobody is left who could say how long.

@@ -36,6 +36,8 @@ pub(super) struct Launch {
     pub last_words: PathBuf,
 }
 
+/// What the words of an image may refer to: `$(HANGAR_POD_IP)`.
+const POD_IP: &str = "HANGAR_POD_IP";
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
 impl Job {
@@ -50,13 +52,18 @@ impl Job {
             None => Mounts::new(binds.iter().map(|bind| (bind.at.display().to_string(), bind.from.clone()))),
         };
         let (path, args, program) = self.program(&env, &mounts, &binds).await.map_err(|said| ("ErrImagePull", said))?;
+        let address = BTreeMap::from([(POD_IP.to_owned(), self.ip.to_string())]);
+        let args = if program.is_some() { args.iter().map(|word| expand(word, &address)).collect() } else { args };
         let own = self.directory.join(&self.container.name);
         files::private_directory(&own).map_err(broken)?;
         let restarts = self.board.snapshot().get(self.index).map_or(0, |record| record.restarts);
         let number = next_run(&own, restarts);
         let last_words = own.join(format!("{number}.last"));
         empty_for_all(&last_words).map_err(broken)?;
-        let env = env.into_iter().map(|(name, value)| (name, mounts.rewrite(&value))).collect();
+        let env: BTreeMap<String, String> =
+            env.into_iter().map(|(name, value)| (name, mounts.rewrite(&value))).collect();
+        let path = self.seen_at(path, program.as_ref());
+        let (path, args) = past_shells(&env, path, args);
         let hosts = self.node.names.of(&self.node, &self.pod).map_err(broken)?;
         let home = self.node.options.home.clone();
         let (inside, directory) = (None, own.clone());
@@ -65,7 +72,6 @@ impl Job {
             Some(ground) => {
                 let wanted = self.wanted(binds, &place.hosts, &last_words, program.as_ref());
                 let view = View::lay_out(ground, &own.join(format!("view-{number}")), &wanted).map_err(broken)?;
-                let path = seen_at(path, program.as_ref());
                 let working = self.container.working_dir.as_deref().filter(|path| !path.is_empty()).unwrap_or("/");
                 let (path, args) =
                     self.node.sight.with_view(&view, &wanted.hostname, &place.identity, working, path, args);
@@ -90,6 +96,14 @@ impl Job {
         Ok(Launch { run, place, program, view, last_words })
     }
 
+    /// By which path a container runs the program of its image.
+    fn seen_at(&self, path: PathBuf, program: Option<&Program>) -> PathBuf {
+        let Some(program) = program.filter(|one| self.node.sight.ground.is_some() && !one.machine) else { return path };
+        let seen = program_paths(program);
+        let named = self.container.command.iter().flatten().next().map(PathBuf::from);
+        named.filter(|named| seen.contains(named)).or_else(|| seen.into_iter().next()).unwrap_or(path)
+    }
+
     fn wanted(&self, mut binds: Vec<Bind>, hosts: &Path, last_words: &Path, program: Option<&Program>) -> Wanted {
         let spec = self.pod.spec.as_ref();
         let said_at = self.container.termination_message_path.as_deref().filter(|path| !path.is_empty());
@@ -100,12 +114,20 @@ impl Job {
                 binds.push(Bind { from, at, read_only: false });
             }
         }
+        if let Some(program) = program.filter(|program| !program.machine) {
+            let from = &program.path;
+            binds.extend(program_paths(program).into_iter().map(|at| Bind {
+                from: from.clone(),
+                at,
+                read_only: false,
+            }));
+        }
         let security = self.container.security_context.as_ref();
         let name = spec.and_then(|spec| spec.hostname.clone()).unwrap_or_else(|| self.pod.name_any());
         Wanted {
             hostname: name.chars().take(63).collect::<String>().trim_end_matches(['-', '.']).to_owned(),
             binds,
-            program: program.filter(|program| !program.machine).map(|program| program.path.clone()),
+            files: program.map(|program| program.files.clone()).unwrap_or_default(),
             read_only_root: security.and_then(|security| security.read_only_root_filesystem) == Some(true),
         }
     }
@@ -151,6 +173,13 @@ impl Job {
     }
 }
 
+fn program_paths(program: &Program) -> Vec<PathBuf> {
+    match (program.seen_at.is_empty(), program.path.file_name()) {
+        (true, Some(name)) => vec![Path::new("/usr/local/bin").join(name)],
+        _ => program.seen_at.clone(),
+    }
+}
+
 fn sub_path(mount: &VolumeMount, env: &BTreeMap<String, String>) -> Option<String> {
     let expanded = mount.sub_path_expr.as_ref().map(|text| expand(text, env));
     expanded.or_else(|| mount.sub_path.clone()).filter(|path| !path.is_empty())
@@ -175,12 +204,19 @@ fn inside(volume: &Path, sub_path: &str) -> Result<PathBuf, String> {
     path.canonicalize().map_err(said)
 }
 
-/// Where a container finds the program of its image.
-fn seen_at(path: PathBuf, program: Option<&Program>) -> PathBuf {
-    match program.filter(|program| !program.machine).and_then(|program| program.path.file_name()) {
-        Some(name) => Path::new("/usr/local/bin").join(name),
-        None => path,
+/// Shells on the way drop variables whose names they could not write themselves; those are given as words.
+fn past_shells(env: &BTreeMap<String, String>, path: PathBuf, args: Vec<String>) -> (PathBuf, Vec<String>) {
+    let plain = |name: &str| {
+        !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    let mut words: Vec<String> =
+        env.iter().filter(|(name, _)| !plain(name)).map(|(name, value)| format!("{name}={value}")).collect();
+    if words.is_empty() {
+        return (path, args);
     }
+    words.push(path.display().to_string());
+    words.extend(args);
+    (PathBuf::from("env"), words)
 }
 
 fn empty_for_all(path: &Path) -> std::io::Result<()> {

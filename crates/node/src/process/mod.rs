@@ -7,6 +7,7 @@
 //! starts again from what the API says.
 
 mod addresses;
+mod board;
 mod child;
 mod claims;
 mod container;
@@ -35,11 +36,13 @@ mod program;
 mod proxy;
 mod register;
 mod restart;
+mod sequence;
 mod services;
 mod sight;
 mod spdy;
 mod status;
 mod terminal;
+mod tokens;
 mod view;
 mod vigil;
 mod volumes;
@@ -77,6 +80,10 @@ pub struct Program {
     pub dropped_flags: Vec<String>,
     /// The words it is started with if the container gives neither command nor arguments.
     pub words: Vec<String>,
+    /// Where containers with a root of their own find it; it is run by the first of these paths. Empty: in `/usr/local/bin`.
+    pub seen_at: Vec<PathBuf>,
+    /// Files of the image, by path.
+    pub files: Vec<(PathBuf, Vec<u8>)>,
     /// Not a program of its own: the image stands for the machine's shell and tools.
     pub machine: bool,
 }

@@ -25,7 +25,10 @@ pub(super) fn choose(
     let first = (!command.is_empty()).then(|| command.remove(0));
     let args = [command, args].concat();
     if let Some(first) = &first {
-        let of_image = found.as_ref().is_ok_and(|program| Path::new(first).file_name() == program.path.file_name());
+        let of_image = found.as_ref().is_ok_and(|program| {
+            let path = Path::new(first);
+            path.file_name() == program.path.file_name() || program.seen_at.iter().any(|seen| seen == path)
+        });
         if (!of_image || of_machine)
             && let Some(path) = on_machine(first).or_else(|| Some(PathBuf::from(first)).filter(|path| mounted(path)))
         {
@@ -67,7 +70,8 @@ mod tests {
             };
             let words = words.iter().map(|word| (*word).to_owned()).collect();
             let (version, substituted_for, dropped_flags) = Default::default();
-            Ok(Program { path: path.into(), version, substituted_for, dropped_flags, words, machine })
+            let (seen_at, files) = (vec![], vec![]);
+            Ok(Program { path: path.into(), version, substituted_for, dropped_flags, words, seen_at, files, machine })
         }
     }
 

@@ -26,8 +26,8 @@ pub(super) struct Wanted {
     pub hostname: String,
     /// Volumes and single files.
     pub binds: Vec<Bind>,
-    /// The image's program: it is found as `/NAME` and in `/usr/local/bin`.
-    pub program: Option<PathBuf>,
+    /// Files that belong to the container from its start.
+    pub files: Vec<(PathBuf, Vec<u8>)>,
     pub read_only_root: bool,
 }
 
@@ -51,13 +51,10 @@ impl View {
         laying.base(wanted.read_only_root)?;
         laying.devices()?;
         laying.own_files(&wanted.hostname)?;
-        let mut binds = wanted.binds.clone();
-        if let Some(program) = &wanted.program {
-            let name = program.file_name().unwrap_or_default();
-            let at = Path::new("/usr/local/bin").join(name);
-            binds.push(Bind { from: program.clone(), at: at.clone(), read_only: false });
-            let _ = symlink(at, directory.join("root").join(name));
+        for (at, content) in &wanted.files {
+            laying.own_file(at, content)?;
         }
+        let mut binds = wanted.binds.clone();
         // What lies inside another mount comes after it.
         binds.sort_by_key(|bind| bind.at.components().count());
         for bind in &binds {
@@ -156,19 +153,22 @@ impl Laying<'_> {
         Ok(())
     }
 
-    /// Files that are written once and then belong to the container.
     fn own_files(&self, hostname: &str) -> Result<()> {
-        let resolv_conf = std::fs::read("/etc/resolv.conf").unwrap_or_default();
-        for (name, content) in [("hostname", format!("{hostname}\n").into_bytes()), ("resolv.conf", resolv_conf)] {
-            let path = self.spot(&Path::new("/etc").join(name))?;
-            if self.ground.parts.get("etc") == Some(&Part::Real) {
-                return Ok(());
-            }
-            std::fs::create_dir_all(path.parent().unwrap_or(&path))?;
-            std::fs::write(&path, content)?;
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644))?;
+        if self.ground.parts.get("etc") == Some(&Part::Real) {
+            return Ok(());
         }
-        Ok(())
+        self.own_file(Path::new("/etc/hostname"), format!("{hostname}\n").as_bytes())?;
+        self.own_file(Path::new("/etc/resolv.conf"), &std::fs::read("/etc/resolv.conf").unwrap_or_default())
+    }
+
+    /// A file that is written once and then belongs to the container.
+    fn own_file(&self, at: &Path, content: &[u8]) -> Result<()> {
+        let above = resolved(at.parent().unwrap_or(at))?;
+        let at = above.join(at.file_name().unwrap_or_default());
+        let spot = self.spot(&at)?;
+        self.directories(&above, spot.parent().unwrap_or(&spot))?;
+        std::fs::write(&spot, content)?;
+        std::fs::set_permissions(&spot, std::fs::Permissions::from_mode(0o644))
     }
 
     fn bind(&mut self, bind: &Bind) -> Result<()> {

@@ -5,17 +5,14 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{
-    DownwardAPIVolumeFile, KeyToPath, Pod, ServiceAccount, ServiceAccountTokenProjection, Volume, VolumeProjection,
-};
-use kube::api::PostParams;
-use kube::{Api, ResourceExt as _};
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Pod, Volume, VolumeProjection};
+use kube::ResourceExt as _;
 
 use super::Node;
 use super::environment::{Data, SourceError, config_map, field_of, keys, resource_of, secret};
 use super::files::{self, File, Files, private_directory, write_all};
 use super::identity::is_root;
+use super::tokens::Tokens;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum VolumeError {
@@ -40,49 +37,103 @@ pub(super) struct Prepared {
 }
 
 /// Prepares all volumes of a pod; called again, it brings their files up to date.
-pub(super) async fn prepare(node: &Node, pod: &Pod, directory: &Path, ip: Ipv4Addr) -> Result<Prepared, VolumeError> {
+pub(super) async fn prepare(
+    node: &Node,
+    pod: &Pod,
+    directory: &Path,
+    ip: Ipv4Addr,
+    tokens: &Tokens,
+) -> Result<Prepared, VolumeError> {
     let mut prepared = Prepared { directories: BTreeMap::new(), again_in: None };
     for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
         let own = directory.join("volumes").join(&volume.name);
-        let real = one(node, pod, volume, own, ip, &mut prepared.again_in).await?;
+        let asked = Asked { node, pod, volume, ip, tokens };
+        let real = asked.make(own, &mut prepared.again_in).await?;
         prepared.directories.insert(volume.name.clone(), real);
     }
     Ok(prepared)
 }
 
-async fn one(
-    node: &Node,
-    pod: &Pod,
-    volume: &Volume,
-    own: PathBuf,
+/// One volume of one pod.
+struct Asked<'a> {
+    node: &'a Node,
+    pod: &'a Pod,
+    volume: &'a Volume,
     ip: Ipv4Addr,
-    again_in: &mut Option<Duration>,
-) -> Result<PathBuf, VolumeError> {
-    let namespace = pod.namespace().unwrap_or_default();
-    let source = |source| VolumeError::Source { volume: volume.name.clone(), source };
-    let file = |source| VolumeError::File { volume: volume.name.clone(), source };
-    let files = if let Some(from) = &volume.secret {
-        let name = from.secret_name.as_deref().unwrap_or_default();
-        let data = keys(secret(node, &namespace, name), from.optional).map_err(source)?;
-        let pick = Pick { kind: "Secret", name, mode: from.default_mode, optional: from.optional };
-        pick.from(data, from.items.as_deref()).map_err(source)?
-    } else if let Some(from) = &volume.config_map {
-        let data = keys(config_map(node, &namespace, &from.name), from.optional).map_err(source)?;
-        let pick = Pick { kind: "ConfigMap", name: &from.name, mode: from.default_mode, optional: from.optional };
-        pick.from(data, from.items.as_deref()).map_err(source)?
-    } else if let Some(from) = &volume.downward_api {
-        fields(node, pod, from.items.as_deref().unwrap_or_default(), ip, from.default_mode).map_err(source)?
-    } else if let Some(from) = &volume.projected {
-        let mut files = Files::new();
-        for projection in from.sources.iter().flatten() {
-            files.extend(projected(node, pod, volume, projection, ip, from.default_mode, again_in).await?);
+    tokens: &'a Tokens,
+}
+
+impl Asked<'_> {
+    fn wrong(&self, source: SourceError) -> VolumeError {
+        VolumeError::Source { volume: self.volume.name.clone(), source }
+    }
+
+    async fn make(&self, own: PathBuf, again_in: &mut Option<Duration>) -> Result<PathBuf, VolumeError> {
+        let volume = self.volume;
+        let files = if let Some(from) = &volume.secret {
+            let name = from.secret_name.as_deref().unwrap_or_default();
+            let pick = Pick { kind: "Secret", name, mode: from.default_mode, optional: from.optional };
+            self.picked(&pick, from.items.as_deref())
+        } else if let Some(from) = &volume.config_map {
+            let pick = Pick { kind: "ConfigMap", name: &from.name, mode: from.default_mode, optional: from.optional };
+            self.picked(&pick, from.items.as_deref())
+        } else if let Some(from) = &volume.downward_api {
+            self.fields(from.items.as_deref().unwrap_or_default(), from.default_mode)
+        } else if let Some(from) = &volume.projected {
+            let mut files = Files::new();
+            for projection in from.sources.iter().flatten() {
+                files.extend(self.projected(projection, from.default_mode, again_in).await?);
+            }
+            Ok(files)
+        } else {
+            return directory(self.node, self.pod, volume, own);
+        };
+        let file = |source| VolumeError::File { volume: volume.name.clone(), source };
+        write_all(&own, &files?, fs_group(self.pod)).map_err(file)?;
+        Ok(own)
+    }
+
+    fn picked(&self, pick: &Pick<'_>, items: Option<&[KeyToPath]>) -> Result<Files, VolumeError> {
+        let namespace = self.pod.namespace().unwrap_or_default();
+        let data = match pick.kind {
+            "Secret" => secret(self.node, &namespace, pick.name),
+            _ => config_map(self.node, &namespace, pick.name),
+        };
+        keys(data, pick.optional).and_then(|data| pick.from(data, items)).map_err(|error| self.wrong(error))
+    }
+
+    fn fields(&self, items: &[DownwardAPIVolumeFile], mode: Option<i32>) -> Result<Files, VolumeError> {
+        fields(self.node, self.pod, items, self.ip, mode).map_err(|error| self.wrong(error))
+    }
+
+    async fn projected(
+        &self,
+        projection: &VolumeProjection,
+        mode: Option<i32>,
+        again_in: &mut Option<Duration>,
+    ) -> Result<Files, VolumeError> {
+        if let Some(from) = &projection.secret {
+            let pick = Pick { kind: "Secret", name: &from.name, mode, optional: from.optional };
+            return self.picked(&pick, from.items.as_deref());
         }
-        files
-    } else {
-        return directory(node, pod, volume, own);
-    };
-    write_all(&own, &files, fs_group(pod)).map_err(file)?;
-    Ok(own)
+        if let Some(from) = &projection.config_map {
+            let pick = Pick { kind: "ConfigMap", name: &from.name, mode, optional: from.optional };
+            return self.picked(&pick, from.items.as_deref());
+        }
+        if let Some(from) = &projection.downward_api {
+            return self.fields(from.items.as_deref().unwrap_or_default(), mode);
+        }
+        let Some(from) = &projection.service_account_token else {
+            return Err(VolumeError::Kind { volume: self.volume.name.clone() });
+        };
+        let failed = |error| VolumeError::Token { volume: self.volume.name.clone(), source: Box::new(error) };
+        let (token, renew) = self.tokens.get(&self.node.client, self.pod, from).await.map_err(failed)?;
+        *again_in = Some(again_in.map_or(renew, |known| known.min(renew)));
+        // A token is for those who are meant to have it, where that can be said.
+        let owner = common_user(self.pod).filter(|_| fs_group(self.pod).is_none());
+        let mode = if owner.is_some() || fs_group(self.pod).is_some() { 0o600 } else { bits(mode) };
+        Ok(Files::from([(from.path.clone(), File { content: token.into_bytes(), mode, owner })]))
+    }
 }
 
 /// The group that shares the pod's volumes; only root can give files away.
@@ -144,70 +195,6 @@ fn share(path: &Path, pod: &Pod) -> std::io::Result<()> {
         Some(group) => files::give_to_group(path, group, 0o660),
         None => Ok(()),
     }
-}
-
-async fn projected(
-    node: &Node,
-    pod: &Pod,
-    volume: &Volume,
-    projection: &VolumeProjection,
-    ip: Ipv4Addr,
-    mode: Option<i32>,
-    again_in: &mut Option<Duration>,
-) -> Result<Files, VolumeError> {
-    let namespace = pod.namespace().unwrap_or_default();
-    let source = |source| VolumeError::Source { volume: volume.name.clone(), source };
-    if let Some(from) = &projection.secret {
-        let data = keys(secret(node, &namespace, &from.name), from.optional).map_err(source)?;
-        let pick = Pick { kind: "Secret", name: &from.name, mode, optional: from.optional };
-        return pick.from(data, from.items.as_deref()).map_err(source);
-    }
-    if let Some(from) = &projection.config_map {
-        let data = keys(config_map(node, &namespace, &from.name), from.optional).map_err(source)?;
-        let pick = Pick { kind: "ConfigMap", name: &from.name, mode, optional: from.optional };
-        return pick.from(data, from.items.as_deref()).map_err(source);
-    }
-    if let Some(from) = &projection.downward_api {
-        return fields(node, pod, from.items.as_deref().unwrap_or_default(), ip, mode).map_err(source);
-    }
-    let Some(from) = &projection.service_account_token else {
-        return Err(VolumeError::Kind { volume: volume.name.clone() });
-    };
-    let (token, lasts) = token(node, pod, from)
-        .await
-        .map_err(|error| VolumeError::Token { volume: volume.name.clone(), source: Box::new(error) })?;
-    let renew = lasts.mul_f32(0.8);
-    *again_in = Some(again_in.map_or(renew, |known| known.min(renew)));
-    // A token is for those who are meant to have it, where that can be said.
-    let owner = common_user(pod).filter(|_| fs_group(pod).is_none());
-    let mode = if owner.is_some() || fs_group(pod).is_some() { 0o600 } else { bits(mode) };
-    Ok(Files::from([(from.path.clone(), File { content: token.into_bytes(), mode, owner })]))
-}
-
-async fn token(
-    node: &Node,
-    pod: &Pod,
-    from: &ServiceAccountTokenProjection,
-) -> Result<(String, Duration), kube::Error> {
-    let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
-    let seconds = from.expiration_seconds.unwrap_or(3600);
-    let bound = BoundObjectReference {
-        api_version: Some("v1".into()),
-        kind: Some("Pod".into()),
-        name: Some(pod.name_any()),
-        uid: pod.uid(),
-    };
-    let spec = TokenRequestSpec {
-        audiences: from.audience.iter().cloned().collect(),
-        bound_object_ref: Some(bound),
-        expiration_seconds: Some(seconds),
-    };
-    let request = TokenRequest { spec, ..TokenRequest::default() };
-    let accounts: Api<ServiceAccount> = Api::namespaced(node.client.clone(), &pod.namespace().unwrap_or_default());
-    let name = account.unwrap_or_else(|| "default".to_owned());
-    let answer: TokenRequest = accounts.create_subresource("token", &name, &PostParams::default(), &request).await?;
-    let lasts = Duration::from_secs(u64::try_from(seconds).unwrap_or(3600));
-    Ok((answer.status.map(|status| status.token).unwrap_or_default(), lasts))
 }
 
 /// How files are made of the keys of a Secret or a ConfigMap.
