@@ -120,13 +120,18 @@ impl Job {
             record.started = !has_startup;
         });
         self.say("Started", &format!("Started container {name} as process {}", child.pid())).await;
-        let mut stop = self.stop.clone();
+        let (mut stop, mut over_memory, pid) = (self.stop.clone(), false, child.pid());
         let (status, stopped) = tokio::select! {
             status = child.wait() => (status.ok(), false),
             grace = wait_for_stop(&mut stop) => {
                 self.say("Killing", &format!("Stopping container {name}")).await;
                 let grace = self.before_end(&launch.place, grace).await;
                 (child.end(grace).await, true)
+            }
+            () = overrun(&launch, pid) => {
+                let _ = child.end(Duration::ZERO).await;
+                over_memory = true;
+                (None, false)
             }
             grace = self.watch_over(&launch.place) => {
                 let grace = self.before_end(&launch.place, grace).await;
@@ -135,7 +140,9 @@ impl Job {
         };
         self.node.places.leave(&uid, &name);
         let code = status.map_or(137, exit_code);
-        self.ended(code, since, &launch);
+        over_memory |= code == 137 && launch.room.as_ref().is_some_and(|room| room.was_overrun());
+        let reason = if over_memory { "OOMKilled" } else { "Error" };
+        self.ended(code, if code == 0 { "Completed" } else { reason }, since, &launch);
         if let Some(view) = launch.view {
             tokio::task::spawn_blocking(move || view.remove());
         }
@@ -157,7 +164,7 @@ impl Job {
         self.pod = now;
     }
 
-    fn ended(&self, code: i32, since: Timestamp, launch: &Launch) {
+    fn ended(&self, code: i32, reason: &str, since: Timestamp, launch: &Launch) {
         let said = std::fs::read(&launch.last_words).unwrap_or_default();
         let mut message = String::from_utf8_lossy(&said[..said.len().min(LAST_WORDS)]).into_owned();
         let from_log = self.container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
@@ -167,7 +174,7 @@ impl Job {
         self.note(|record| {
             let end = ContainerStateTerminated {
                 exit_code: code,
-                reason: Some(if code == 0 { "Completed" } else { "Error" }.to_owned()),
+                reason: Some(reason.to_owned()),
                 message: Some(message).filter(|message| !message.is_empty()),
                 started_at: Some(Time(since)),
                 finished_at: Some(Time(Timestamp::now())),
@@ -210,6 +217,14 @@ impl Job {
 
     pub(super) async fn warn(&self, reason: &str, note: &str) {
         self.node.events.warning(&*self.pod, reason, note).await;
+    }
+}
+
+/// Returns when the container holds more memory than it may, where the node itself has to look.
+async fn overrun(launch: &Launch, group: u32) {
+    match &launch.room {
+        Some(room) => room.overrun(group).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -12,13 +12,15 @@ use kube::ResourceExt as _;
 
 use super::child::Run;
 use super::container::Job;
-use super::environment::environment;
+use super::environment::{environment, quantity};
 use super::expand::expand;
 use super::identity::Identity;
 use super::log::Kept;
+use super::memory::Room;
 use super::mounts::Mounts;
 use super::places::Place;
 use super::program::{Chosen, choose};
+use super::sight::Entry;
 use super::view::{Bind, View, Wanted};
 use super::{Program, files};
 
@@ -34,6 +36,8 @@ pub(super) struct Launch {
     pub view: Option<View>,
     /// Where it may leave its last words.
     pub last_words: PathBuf,
+    /// What it may hold of the memory, if that is limited.
+    pub room: Option<Room>,
 }
 
 /// What the words of an image may refer to: `$(HANGAR_POD_IP)`.
@@ -68,13 +72,20 @@ impl Job {
         let home = self.node.options.home.clone();
         let (inside, directory) = (None, own.clone());
         let mut place = Place { env, mounts, directory, hosts, home: home.clone(), identity, inside };
+        let room = self.memory_limit().map(|limit| {
+            // Without a view nobody is there who could join a group in time.
+            let memory = self.node.sight.ground.as_ref().map(|_| self.node.memory.clone()).unwrap_or_default();
+            memory.room(&format!("{}-{}-{number}", self.pod.uid().unwrap_or_default(), self.container.name), limit)
+        });
         let (view, path, args) = match &self.node.sight.ground {
             Some(ground) => {
                 let wanted = self.wanted(binds, &place.hosts, &last_words, program.as_ref());
                 let view = View::lay_out(ground, &own.join(format!("view-{number}")), &wanted).map_err(broken)?;
                 let working = self.container.working_dir.as_deref().filter(|path| !path.is_empty()).unwrap_or("/");
-                let (path, args) =
-                    self.node.sight.with_view(&view, &wanted.hostname, &place.identity, working, path, args);
+                let door =
+                    room.as_ref().and_then(Room::door).map(|door| door.display().to_string()).unwrap_or_default();
+                let entry = Entry { hostname: &wanted.hostname, working, identity: place.identity.clone(), door };
+                let (path, args) = self.node.sight.with_view(&view, &entry, path, args);
                 (Some(view), path, args)
             }
             None => {
@@ -93,7 +104,13 @@ impl Job {
             kept: Kept::Stamped,
             home,
         };
-        Ok(Launch { run, place, program, view, last_words })
+        Ok(Launch { run, place, program, view, last_words, room })
+    }
+
+    fn memory_limit(&self) -> Option<u64> {
+        let limits = self.container.resources.as_ref()?.limits.as_ref()?;
+        let bytes = quantity(&limits.get("memory")?.0)?;
+        (bytes >= 1.0).then_some(bytes as u64)
     }
 
     /// By which path a container runs the program of its image.

@@ -26,6 +26,7 @@ mod identity;
 mod kubelet;
 mod launch;
 mod log;
+mod memory;
 mod mounts;
 mod names;
 mod places;
@@ -145,6 +146,7 @@ pub(crate) struct Node {
     names: names::Names,
     places: places::Places,
     sight: sight::Sight,
+    memory: memory::Memory,
 }
 
 /// Runs the node until `shutdown`; its processes are ended before this returns, its pods stay in the API.
@@ -163,7 +165,8 @@ pub async fn run(
     let addresses = addresses::Addresses::open(options.pod_network, &options.pods_dir);
     let (names, sight) = (names::Names::default(), sight::Sight::find(&options.pods_dir).await);
     let places = places::Places::default();
-    let node = Arc::new(Node { client, images, options, events, watched, addresses, names, places, sight });
+    let memory = memory::Memory::find(&options.home);
+    let node = Arc::new(Node { client, images, options, events, watched, addresses, names, places, sight, memory });
     let kubelet_port = kubelet::start(&node, &mut tasks).await?;
     register::register(&node, kubelet_port).await?;
     claims::ensure_storage_class(&node.client).await;

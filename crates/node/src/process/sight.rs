@@ -22,6 +22,16 @@ pub(super) struct Sight {
     pub ground: Option<Ground>,
 }
 
+/// How a program enters its view.
+#[derive(Default)]
+pub(super) struct Entry<'a> {
+    pub hostname: &'a str,
+    pub working: &'a str,
+    pub identity: Identity,
+    /// The file into which it writes its id on the way, to be limited; or nothing.
+    pub door: String,
+}
+
 const HOSTS: &str = r#"mount --bind "$0" /etc/hosts && exec "$@""#;
 
 /// The input is a pipe to the node: what goes wrong is told there, and `ok` just before the program takes over.
@@ -29,7 +39,8 @@ const VIEW: &str = r#"
 mount -T "$0/fstab" -a >&0 2>&0 || exit 125
 { echo "$1" >/proc/sys/kernel/hostname; } 2>/dev/null || hostname "$1" 2>&0 || exit 125
 cd "$0/root" 2>&0 || exit 125
-shift
+if test -n "$2"; then echo $$ >"$2" || exit 125; fi 2>&0
+shift 2
 echo ok >&0
 exec "$@" </dev/null"#;
 
@@ -59,7 +70,8 @@ impl Sight {
         let sight = Self { flags: Some(flags), ground: Some(ground.clone()) };
         let wanted = Wanted { hostname: "trial".into(), ..Wanted::default() };
         let view = View::lay_out(&ground, &directory, &wanted).map_err(|error| error.to_string())?;
-        let (program, args) = sight.with_view(&view, "trial", &Identity::default(), "/", PathBuf::from("true"), vec![]);
+        let entry = Entry { hostname: "trial", working: "/", ..Entry::default() };
+        let (program, args) = sight.with_view(&view, &entry, PathBuf::from("true"), vec![]);
         let run = super::child::Run {
             program,
             args,
@@ -97,16 +109,14 @@ impl Sight {
     pub fn with_view(
         &self,
         view: &View,
-        hostname: &str,
-        identity: &Identity,
-        working: &str,
+        entry: &Entry<'_>,
         program: PathBuf,
         args: Vec<String>,
     ) -> (PathBuf, Vec<String>) {
         let Some((first, mut words)) = self.unshared(VIEW) else { return (program, args) };
-        words.extend([view.directory.display().to_string(), hostname.to_owned()]);
-        words.extend(["unshare", "--root=.", &format!("--wd={working}")].map(str::to_owned));
-        words.extend(identity.words());
+        words.extend([view.directory.display().to_string(), entry.hostname.to_owned(), entry.door.clone()]);
+        words.extend(["unshare", "--root=.", &format!("--wd={}", entry.working)].map(str::to_owned));
+        words.extend(entry.identity.words());
         words.push(program.display().to_string());
         words.extend(args);
         (first, words)
@@ -175,7 +185,8 @@ mod tests {
         let script = "cat word; hostname; touch /etc/of-a-test.hangar; echo $$; touch began; while ! test -e end; do sleep 0.01; done";
         let args = ["-c", script].map(str::to_owned).into();
         let none = Identity::default();
-        let (program, args) = sight.with_view(&view, "of-a-pod", &none, "/var/lib/of-a-test", "sh".into(), args);
+        let entry = Entry { hostname: "of-a-pod", working: "/var/lib/of-a-test", ..Entry::default() };
+        let (program, args) = sight.with_view(&view, &entry, "sh".into(), args);
         let log = directory.path().join("log");
         let run = Run {
             program,

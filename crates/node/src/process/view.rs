@@ -196,14 +196,14 @@ impl Laying<'_> {
 
     /// Where something has to be made so that it is seen at a path.
     fn spot(&self, at: &Path) -> Result<PathBuf> {
-        let mut parts = at.strip_prefix("/").unwrap_or(at).components();
-        let first = parts.next().ok_or_else(|| Error::other("nothing can be mounted over the root itself"))?;
-        let (name, rest) = (first.as_os_str(), parts.as_path());
-        Ok(match self.ground.parts.get(&*name.to_string_lossy()) {
-            Some(Part::Layered) => self.directory.join("up").join(name).join(rest),
-            Some(Part::Real) => at.to_owned(),
-            _ => self.root().join(name).join(rest),
-        })
+        let first =
+            at.components().nth(1).ok_or_else(|| Error::other("nothing can be mounted over the root itself"))?;
+        let place = match self.ground.parts.get(&*first.as_os_str().to_string_lossy()) {
+            Some(Part::Layered) => self.directory.join("up"),
+            Some(Part::Real) => PathBuf::from("/"),
+            _ => self.root(),
+        };
+        Ok(place.join(at.strip_prefix("/").unwrap_or(at)))
     }
 
     /// Makes the directories of a mount point; those that cover one of the machine's look like it.
@@ -281,9 +281,11 @@ mod tests {
             bind(&volume, "/etc/pki"),
             bind(&volume, "/brand-new"),
             bind(Path::new("/etc/passwd"), "/dev/termination-log"),
+            bind(Path::new("/etc/passwd"), "/program"),
         ];
         let wanted = Wanted { hostname: "h".into(), binds, ..Wanted::default() };
         View::lay_out(&ground, &view, &wanted).unwrap();
+        assert!(view.join("root/program").is_file(), "what is new in the root is made there");
         assert!(view.join("up/etc/pki").is_dir() && view.join("root/brand-new").is_dir());
         assert!(volume.join("deep/x").is_dir(), "a mount inside of a volume needs a place there");
         assert_eq!(std::fs::read_to_string(view.join("up/etc/hostname")).unwrap(), "h\n");
