@@ -12,12 +12,12 @@ use std::sync::Mutex;
 use hangar_node::process::{ImageError, Images, Program};
 use semver::Version;
 
-use super::Store;
+use super::{Store, stand_ins};
 
 impl Images for Store {
     fn resolve(&self, image: &str) -> Result<Program, ImageError> {
         let (name, tag) = split_image(image);
-        if let Some(program) = of_machine(name, tag) {
+        if let Some(program) = stand_ins::of_machine(name, tag) {
             return Ok(program);
         }
         let (component, image_name) = (component_of(name), name);
@@ -35,9 +35,9 @@ impl Images for Store {
             version: format!("v{version}"),
             substituted_for: substituted.map(|wanted| format!("v{wanted}")),
             dropped_flags: vec![],
-            words: words_of(image_name),
-            seen_at: seen_at(image_name),
-            files: files_of(image_name),
+            words: stand_ins::words_of(image_name),
+            seen_at: stand_ins::seen_at(image_name),
+            files: self.files_of(image_name),
             machine: false,
         })
     }
@@ -66,28 +66,6 @@ impl Store {
     }
 }
 
-/// A process that does nothing and goes when it is told to.
-const PAUSE: &str = "trap 'exit 0' TERM INT; sleep infinity & wait $!";
-
-/// Images without a program of their own.
-fn of_machine(name: &str, tag: Option<&str>) -> Option<Program> {
-    let words: &[&str] = match name {
-        "pause" => &["-c", PAUSE],
-        "busybox" | "alpine" | "debian" | "ubuntu" | "bash" => &[],
-        _ => return None,
-    };
-    Some(Program {
-        path: PathBuf::from("/bin/sh"),
-        version: format!("{name}:{}", tag.unwrap_or("latest")),
-        substituted_for: None,
-        dropped_flags: vec![],
-        words: words.iter().map(|word| (*word).to_owned()).collect(),
-        seen_at: vec![],
-        files: vec![],
-        machine: true,
-    })
-}
-
 /// Images whose name is not that of the program in them.
 fn component_of(image: &str) -> &str {
     match image {
@@ -97,38 +75,6 @@ fn component_of(image: &str) -> &str {
         "httpd" | "nginx" => "kubectl",
         other => other,
     }
-}
-
-/// Where a web server has its pages.
-fn pages_of(image: &str) -> Option<&'static str> {
-    match image {
-        "httpd" => Some("/usr/local/apache2/htdocs"),
-        "nginx" => Some("/usr/share/nginx/html"),
-        _ => None,
-    }
-}
-
-/// The words an image starts its program with by itself.
-fn words_of(image: &str) -> Vec<String> {
-    if image == "agnhost" {
-        return vec!["pause".to_owned()];
-    }
-    let Some(pages) = pages_of(image) else { return vec![] };
-    let www = format!("--www={pages}");
-    // No API is behind it: that prefix leads nowhere.
-    let server = ["proxy", "--server=http://127.0.0.1:1", "--api-prefix=/.none/", "--www-prefix=/", &www];
-    let listen = ["--address=$(HANGAR_POD_IP)", "--port=80", "--accept-hosts=.*"];
-    server.into_iter().chain(listen).map(str::to_owned).collect()
-}
-
-fn seen_at(image: &str) -> Vec<PathBuf> {
-    if image == "agnhost" { ["/agnhost", "/agnhost-2"].map(PathBuf::from).into() } else { vec![] }
-}
-
-fn files_of(image: &str) -> Vec<(PathBuf, Vec<u8>)> {
-    let page =
-        |pages: &str| (Path::new(pages).join("index.html"), b"<html><body><h1>It works!</h1></body></html>\n".to_vec());
-    pages_of(image).map(page).into_iter().collect()
 }
 
 /// The last part of the repository, and the tag if there is one.

@@ -10,6 +10,7 @@ mod download;
 mod fetch;
 mod images;
 mod lookup;
+mod stand_ins;
 mod upkeep;
 
 use std::path::PathBuf;
@@ -156,11 +157,13 @@ pub struct Store {
     options: Arc<StoreOptions>,
     probed: Arc<lookup::Probed>,
     flags: Arc<images::Flags>,
+    /// Certificate and key of an image that has some.
+    localhost: Arc<std::sync::OnceLock<Vec<hangar_node::process::ImageFile>>>,
 }
 
 impl Store {
     pub fn new(options: StoreOptions) -> Store {
-        Store { options: Arc::new(options), probed: Arc::default(), flags: Arc::default() }
+        Store { options: Arc::new(options), probed: Arc::default(), flags: Arc::default(), localhost: Arc::default() }
     }
 
     pub fn options(&self) -> &StoreOptions {

@@ -40,8 +40,13 @@ pub(super) struct Job {
 
 enum End {
     Stopped,
+    /// Its image was changed: it starts again at once.
+    Changed,
     Ended(i32),
-    NotStarted { reason: &'static str, message: String },
+    NotStarted {
+        reason: &'static str,
+        message: String,
+    },
 }
 
 /// The longest message that a container may leave, as the API has it.
@@ -58,6 +63,10 @@ impl Job {
             let started = Instant::now();
             let waiting = match self.once().await {
                 End::Stopped => return None,
+                End::Changed => {
+                    backoff = Backoff::default();
+                    continue;
+                }
                 End::Ended(code) if !restarts(policy, code) => return Some(code),
                 End::Ended(_) => ("CrashLoopBackOff", "back-off restarting failed container".to_owned()),
                 End::NotStarted { reason, message } => {
@@ -110,6 +119,8 @@ impl Job {
         self.node.places.enter(&uid, &name, launch.place.clone());
         let since = Timestamp::now();
         let has_startup = self.container.startup_probe.is_some();
+        let hook = self.container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.as_ref());
+        let asked_first = has_startup || hook.is_some() || self.container.readiness_probe.is_some();
         let id = format!("hangar://{}/{name}/{}", uid, child.pid());
         self.note(|record| {
             if !matches!(record.stand, Stand::Waiting { .. }) || record.last.is_some() {
@@ -117,9 +128,10 @@ impl Job {
             }
             record.container_id = Some(id);
             record.stand = Stand::Running { since };
-            record.started = !has_startup;
+            (record.started, record.ready) = (!has_startup, !asked_first);
         });
         self.say("Started", &format!("Started container {name} as process {}", child.pid())).await;
+        let mut changed = false;
         let (mut stop, mut over_memory, pid) = (self.stop.clone(), false, child.pid());
         let (status, stopped) = tokio::select! {
             status = child.wait() => (status.ok(), false),
@@ -127,6 +139,12 @@ impl Job {
                 self.say("Killing", &format!("Stopping container {name}")).await;
                 let grace = self.before_end(&launch.place, grace).await;
                 (child.end(grace).await, true)
+            }
+            () = self.until_changed() => {
+                changed = true;
+                self.say("Killing", &format!("Container {name} definition changed, will be restarted")).await;
+                let grace = self.before_end(&launch.place, self.grace(None)).await;
+                (child.end(grace).await, false)
             }
             () = overrun(&launch, pid) => {
                 let _ = child.end(Duration::ZERO).await;
@@ -146,19 +164,39 @@ impl Job {
         if let Some(view) = launch.view {
             tokio::task::spawn_blocking(move || view.remove());
         }
-        if stopped { End::Stopped } else { End::Ended(code) }
+        match (stopped, changed) {
+            (true, _) => End::Stopped,
+            (false, true) => End::Changed,
+            (false, false) => End::Ended(code),
+        }
+    }
+
+    /// The pod and the container as they are now.
+    fn now(&self) -> Option<(Arc<Pod>, Container)> {
+        let namespace = self.pod.namespace().unwrap_or_default();
+        let now = self.node.watched.pods.get(&namespace, &self.pod.name_any());
+        let now = now.filter(|now| now.uid() == self.pod.uid())?;
+        let spec = now.spec.iter();
+        let mut all = spec.flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
+        let container = all.find(|container| container.name == self.container.name)?.clone();
+        Some((now, container))
+    }
+
+    /// Returns when the image is another one: nothing else of a container can be changed that matters to a process.
+    async fn until_changed(&self) {
+        let mut pods = self.node.watched.pods.bell();
+        while pods.changed().await.is_ok() {
+            if self.now().is_some_and(|(_, container)| container.image != self.container.image) {
+                return;
+            }
+        }
+        std::future::pending().await
     }
 
     /// Images, labels and annotations may have been changed since.
     fn take_up_changes(&mut self) {
-        let namespace = self.pod.namespace().unwrap_or_default();
-        let now = self.node.watched.pods.get(&namespace, &self.pod.name_any());
-        let Some(now) = now.filter(|now| now.uid() == self.pod.uid()) else { return };
-        let spec = now.spec.iter();
-        let mut all = spec.flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
-        if let Some(container) = all.find(|container| container.name == self.container.name) {
-            self.container = container.clone();
-        }
+        let Some((now, container)) = self.now() else { return };
+        self.container = container;
         let image = self.container.image.clone().unwrap_or_default();
         self.note(|record| record.image = image);
         self.pod = now;

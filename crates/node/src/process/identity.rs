@@ -1,9 +1,11 @@
 //! As whom a container runs: the security context of its pod and its own, as far as a process can have them.
 //!
-//! Holds: only root can become somebody else; a node that is not root refuses to pretend and says so. Capabilities are not taken away, since
-//! a process here has what its user has.
+//! Holds: only root can become somebody else; a node that is not root refuses to pretend and says so. Where the node is root, containers have
+//! the capabilities that container runtimes give, and those of their own wish; elsewhere they have what the user has.
 
-use k8s_openapi::api::core::v1::{Container, Pod};
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Container, Pod, SecurityContext};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Identity {
@@ -11,6 +13,46 @@ pub(super) struct Identity {
     group: Option<i64>,
     groups: Vec<i64>,
     no_new_privileges: bool,
+    /// What it may do at most, as `setpriv` names it; None: everything.
+    capabilities: Option<BTreeSet<String>>,
+}
+
+/// What container runtimes leave to containers.
+const USUAL: [&str; 14] = [
+    "audit_write",
+    "chown",
+    "dac_override",
+    "fowner",
+    "fsetid",
+    "kill",
+    "mknod",
+    "net_bind_service",
+    "net_raw",
+    "setfcap",
+    "setgid",
+    "setpcap",
+    "setuid",
+    "sys_chroot",
+];
+
+/// None for a privileged container, or one that wants all of them.
+fn capabilities(context: Option<&SecurityContext>) -> Option<BTreeSet<String>> {
+    if context.and_then(|context| context.privileged) == Some(true) {
+        return None;
+    }
+    let wish = context.and_then(|context| context.capabilities.as_ref());
+    let named = |names: Option<&Vec<String>>| -> BTreeSet<String> {
+        let plain = |name: &String| name.to_lowercase().trim_start_matches("cap_").to_owned();
+        names.into_iter().flatten().map(plain).collect()
+    };
+    let add = named(wish.and_then(|wish| wish.add.as_ref()));
+    let drop = named(wish.and_then(|wish| wish.drop.as_ref()));
+    if add.contains("all") {
+        return None;
+    }
+    let usual =
+        USUAL.iter().map(|name| (*name).to_owned()).filter(|name| !drop.contains("all") && !drop.contains(name));
+    Some(usual.chain(add).collect())
 }
 
 impl Identity {
@@ -27,7 +69,7 @@ impl Identity {
         let mut groups: Vec<i64> = of_pod.and_then(|pod| pod.supplemental_groups.clone()).unwrap_or_default();
         groups.extend(of_pod.and_then(|pod| pod.fs_group));
         let no_new_privileges = own.and_then(|own| own.allow_privilege_escalation) == Some(false);
-        Ok(Self { user, group, groups, no_new_privileges })
+        Ok(Self { user, group, groups, no_new_privileges, capabilities: capabilities(own) })
     }
 
     /// What this node cannot give, in words for an event.
@@ -48,6 +90,11 @@ impl Identity {
             } else {
                 format!("--groups={}", groups.join(","))
             });
+        }
+        if let Some(capabilities) = self.capabilities.as_ref().filter(|_| is_root()) {
+            let set: Vec<String> = capabilities.iter().map(|name| format!(",+{name}")).collect();
+            words.push(format!("--bounding-set=-all{}", set.concat()));
+            words.push("--inh-caps=-all".to_owned());
         }
         if self.no_new_privileges {
             words.push("--no-new-privs".to_owned());
@@ -83,10 +130,19 @@ mod tests {
         let found = found.unwrap();
         assert_eq!((found.user, &found.groups[..]), (Some(5), &[8, 7][..]));
         if is_root() {
-            assert_eq!(found.words(), ["setpriv", "--reuid=5", "--regid=0", "--groups=8,7", "--"]);
+            assert_eq!(found.words()[..4], ["setpriv", "--reuid=5", "--regid=0", "--groups=8,7"]);
             assert_eq!(found.beyond_reach(), None);
         }
-        assert!(identity(json!({}), json!({})).unwrap().words().is_empty());
+        assert!(identity(json!({}), json!({"privileged": true})).unwrap().words().is_empty());
+    }
+
+    #[test]
+    fn capabilities_are_the_usual_ones_and_those_of_ones_wish() {
+        let of = |own: Value| identity(json!({}), own).unwrap().capabilities;
+        assert_eq!(of(json!({"capabilities": {"add": ["ALL"]}})), None);
+        let few = of(json!({"capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN"]}})).unwrap();
+        assert_eq!(few, BTreeSet::from(["net_admin".to_owned()]));
+        assert_eq!(of(json!({"capabilities": {"drop": ["KILL"]}})).unwrap().len(), USUAL.len() - 1);
     }
 
     #[test]

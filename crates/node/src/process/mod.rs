@@ -7,6 +7,7 @@
 //! starts again from what the API says.
 
 mod addresses;
+mod admission;
 mod board;
 mod child;
 mod claims;
@@ -84,9 +85,23 @@ pub struct Program {
     /// Where containers with a root of their own find it; it is run by the first of these paths. Empty: in `/usr/local/bin`.
     pub seen_at: Vec<PathBuf>,
     /// Files of the image, by path.
-    pub files: Vec<(PathBuf, Vec<u8>)>,
+    pub files: Vec<ImageFile>,
     /// Not a program of its own: the image stands for the machine's shell and tools.
     pub machine: bool,
+}
+
+/// A file that an image brings along.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ImageFile {
+    pub at: PathBuf,
+    pub content: Vec<u8>,
+}
+
+impl std::fmt::Debug for ImageFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // It may be a key.
+        write!(f, "ImageFile({}, {} bytes)", self.at.display(), self.content.len())
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

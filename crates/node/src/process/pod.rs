@@ -105,6 +105,14 @@ async fn until_end(updates: &mut Updates, shutdown: &CancellationToken) -> Reaso
 impl Life {
     /// Ends when the pod is stopped or has run to its end.
     async fn live(self: Arc<Self>) {
+        if let Some((reason, message)) = super::admission::refused(&self.pod) {
+            self.node.events.warning(&*self.pod, reason, &message).await;
+            self.board.set_course(|course| course.failed = Some((reason, message)));
+            while !self.write(&mut None, None).await {
+                tokio::time::sleep(TRY_AGAIN).await;
+            }
+            return;
+        }
         let ip = match self.node.addresses.acquire(&self.uid) {
             Ok(ip) => ip,
             Err(error) => {
@@ -120,7 +128,7 @@ impl Life {
         }
         reporter.abort();
         let _ = reporter.await;
-        self.write(&mut None, ip).await;
+        self.write(&mut None, Some(ip)).await;
     }
 
     /// Tries until all volumes are there; None if the pod is stopped before.
@@ -192,7 +200,7 @@ impl Life {
         let gated = gates.is_some_and(|gates| !gates.is_empty());
         let mut pods = self.node.watched.pods.bell();
         loop {
-            while !self.write(&mut written, ip).await {
+            while !self.write(&mut written, Some(ip)).await {
                 tokio::time::sleep(TRY_AGAIN).await;
             }
             tokio::select! {
@@ -211,14 +219,14 @@ impl Life {
     }
 
     /// Writes the status if it is another than the one last written. False: it has to be tried again.
-    async fn write(&self, written: &mut Option<PodStatus>, ip: std::net::Ipv4Addr) -> bool {
+    async fn write(&self, written: &mut Option<PodStatus>, ip: Option<std::net::Ipv4Addr>) -> bool {
         let current = self.current();
         let mut pod = (*self.pod).clone();
         if let Some(written) = written.as_ref() {
             pod.status = Some(written.clone());
         }
         let (records, course) = (self.board.snapshot(), self.board.course());
-        let mut status = pod_status(&pod, &records, &course, Some(ip), self.node.options.address, Timestamp::now());
+        let mut status = pod_status(&pod, &records, &course, ip, self.node.options.address, Timestamp::now());
         hold_back(&current, &mut status);
         if written.as_ref() == Some(&status) {
             return true;

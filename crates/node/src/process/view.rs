@@ -10,6 +10,7 @@ use std::io::{Error, Result};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Component, Path, PathBuf};
 
+use super::ImageFile;
 use super::ground::{Ground, Part};
 
 /// One thing that is to be seen at a path.
@@ -27,7 +28,7 @@ pub(super) struct Wanted {
     /// Volumes and single files.
     pub binds: Vec<Bind>,
     /// Files that belong to the container from its start.
-    pub files: Vec<(PathBuf, Vec<u8>)>,
+    pub files: Vec<ImageFile>,
     pub read_only_root: bool,
 }
 
@@ -51,8 +52,8 @@ impl View {
         laying.base(wanted.read_only_root)?;
         laying.devices()?;
         laying.own_files(&wanted.hostname)?;
-        for (at, content) in &wanted.files {
-            laying.own_file(at, content)?;
+        for file in &wanted.files {
+            laying.own_file(&file.at, &file.content)?;
         }
         let mut binds = wanted.binds.clone();
         // What lies inside another mount comes after it.

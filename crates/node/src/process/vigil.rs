@@ -76,7 +76,7 @@ impl Job {
     }
 
     /// A probe may have a grace period of its own.
-    fn grace(&self, probe: Option<&Probe>) -> Duration {
+    pub(super) fn grace(&self, probe: Option<&Probe>) -> Duration {
         let of_pod = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
         let seconds = probe.and_then(|probe| probe.termination_grace_period_seconds).or(of_pod).unwrap_or(30);
         Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
