@@ -4,6 +4,7 @@
 
 mod bench;
 mod cloud_init;
+mod conformance;
 mod docs;
 mod generate;
 mod layers;
@@ -62,6 +63,8 @@ enum Command {
         #[command(subcommand)]
         what: openstack_real::What,
     },
+    /// The Kubernetes e2e suite against a plane of its own: what applies to pods that are processes (takes an hour or two)
+    Conformance(conformance::Options),
     /// Check the links of all documents, and build the book if mdbook is installed
     Docs,
 }
@@ -88,6 +91,7 @@ fn obey(command: Command) -> Result<()> {
         Command::Soak(options) => soak::run(&root, &options),
         Command::CloudInit { record } => cloud_init::run(&root, record),
         Command::OpenstackReal { what } => openstack_real::run(&root, &what),
+        Command::Conformance(options) => conformance::run(&root, &options),
         Command::Docs => docs::run(&root),
     }
 }

@@ -174,6 +174,7 @@ pub enum Components {
     /// Take the components of such a file into the store
     Load { file: PathBuf },
     /// Print where a component is
+    #[command(disable_version_flag = true)]
     Path {
         name: String,
         #[arg(long, value_name = "VERSION")]

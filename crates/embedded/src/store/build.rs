@@ -45,7 +45,9 @@ impl Module {
             | "kubectl"
             | "kubeadm"
             | "kubelet"
-            | "kube-proxy" => ("kubernetes", "k8s.io/kubernetes"),
+            | "kube-proxy"
+            | "agnhost"
+            | "e2e" => ("kubernetes", "k8s.io/kubernetes"),
             "etcd" => ("etcd", "go.etcd.io/etcd/server/v3"),
             "etcdctl" => ("etcdctl", "go.etcd.io/etcd/etcdctl/v3"),
             "etcdutl" => ("etcdutl", "go.etcd.io/etcd/etcdutl/v3"),
@@ -63,6 +65,8 @@ impl Module {
             "etcd" | "etcdctl" | "etcdutl" | "coredns" => self.path.to_owned(),
             "konnectivity-server" => format!("{}/cmd/server", self.path),
             "konnectivity-agent" => format!("{}/cmd/agent", self.path),
+            "agnhost" => format!("{}/test/images/agnhost", self.path),
+            "e2e" => format!("{}/test/e2e", self.path),
             name => format!("{}/cmd/{name}", self.path),
         }
     }
@@ -122,19 +126,28 @@ pub(super) async fn build(
     std::fs::write(work.join("go.sum"), go_sum).map_err(prepare)?;
     if module.short == "kubernetes" {
         // All of one module in one process: they share most of their packages, and each is named as its directory.
-        let packages: Vec<String> = names.iter().map(|name| module.package(name)).collect();
-        return run(go_build(module, &work, &format!("{}/", out.display()), &packages), log, tell).await;
+        let (tests, programs): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| **name == "e2e");
+        if !programs.is_empty() {
+            let packages: Vec<String> = programs.iter().map(|name| module.package(name)).collect();
+            run(go(&["build"], module, &work, &format!("{}/", out.display()), &packages), log, tell).await?;
+        }
+        for name in tests {
+            let target = out.join(name).display().to_string();
+            run(go(&["test", "-c"], module, &work, &target, &[module.package(name)]), log, tell).await?;
+        }
+        return Ok(());
     }
     for name in names {
         let target = out.join(name).display().to_string();
-        run(go_build(module, &work, &target, &[module.package(name)]), log, tell).await?;
+        run(go(&["build"], module, &work, &target, &[module.package(name)]), log, tell).await?;
     }
     Ok(())
 }
 
-fn go_build(module: &Module, work: &Path, target: &str, packages: &[String]) -> Command {
+/// `go build`, or `go test -c` for a suite of tests as a program.
+fn go(verb: &[&str], module: &Module, work: &Path, target: &str, packages: &[String]) -> Command {
     let mut go = Command::new("go");
-    go.current_dir(work).env("CGO_ENABLED", "0").args(["build", "-v", "-mod=mod", "-trimpath", "-ldflags"]);
+    go.current_dir(work).env("CGO_ENABLED", "0").args(verb).args(["-v", "-mod=mod", "-trimpath", "-ldflags"]);
     go.arg(module.linker_flags()).args(["-o", target]).args(packages);
     go
 }

@@ -1,5 +1,6 @@
 //! Images are names of components: `registry.k8s.io/kube-apiserver:v1.28.10` is the program kube-apiserver, version 1.28.10.
 //!
+//! Images that are nothing but a shell and small tools (busybox, alpine, pause, ...) are the machine's own shell and tools.
 //! Where that version is not at hand, the nearest one stands in and says so; flags which the stand-in does not know are dropped, for
 //! it would not start with them.
 
@@ -11,14 +12,19 @@ use std::sync::Mutex;
 use hangar_node::process::{ImageError, Images, Program};
 use semver::Version;
 
-use super::Store;
+use super::{Store, stand_ins};
 
 impl Images for Store {
     fn resolve(&self, image: &str) -> Result<Program, ImageError> {
         let (name, tag) = split_image(image);
-        let name = component_of(name);
+        if let Some(program) = stand_ins::of_machine(name, tag) {
+            return Ok(program);
+        }
+        let (component, image_name) = (component_of(name), name);
+        let name = component;
         let unknown = || ImageError { image: image.to_owned() };
-        let wanted = tag.and_then(version_of);
+        // Some images have numbers of their own; the program is that of the Kubernetes release.
+        let wanted = tag.and_then(version_of).filter(|_| name != "agnhost" && name == image_name);
         let (version, path) =
             self.nearest(name, &wanted.clone().unwrap_or_else(|| super::default_version(name))).ok_or_else(unknown)?;
         let substituted = wanted.filter(|wanted| {
@@ -29,6 +35,10 @@ impl Images for Store {
             version: format!("v{version}"),
             substituted_for: substituted.map(|wanted| format!("v{wanted}")),
             dropped_flags: vec![],
+            words: stand_ins::words_of(image_name),
+            seen_at: stand_ins::seen_at(image_name),
+            files: self.files_of(image_name),
+            machine: false,
         })
     }
 
@@ -61,6 +71,8 @@ fn component_of(image: &str) -> &str {
     match image {
         "proxy-server" => "konnectivity-server",
         "proxy-agent" => "konnectivity-agent",
+        // `kubectl proxy` can do nothing but show files.
+        "httpd" | "nginx" => "kubectl",
         other => other,
     }
 }
@@ -168,7 +180,7 @@ mod tests {
         let (adapted, kept) = store.adapt(found, args);
         assert_eq!(kept, ["--port=1", "--hidden=2"]);
         assert_eq!(adapted.dropped_flags, ["--cloud-provider"]);
-        assert!(store.resolve("nginx:1.25").unwrap_err().to_string().contains("hangar components fetch"));
+        assert!(store.resolve("redis:8").unwrap_err().to_string().contains("hangar components fetch"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod download;
 mod fetch;
 mod images;
 mod lookup;
+mod stand_ins;
 mod upkeep;
 
 use std::path::PathBuf;
@@ -29,7 +30,7 @@ pub const KUBERNETES: &str = "1.34.4";
 pub const ETCD: &str = "3.6.16";
 
 /// Programs that can be fetched.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 16] = [
     "etcd",
     "kube-apiserver",
     "kube-controller-manager",
@@ -44,6 +45,8 @@ pub const NAMES: [&str; 14] = [
     "konnectivity-server",
     "konnectivity-agent",
     "helm",
+    "agnhost",
+    "e2e",
 ];
 
 /// The version of a program that is used where none is named.
@@ -155,11 +158,13 @@ pub struct Store {
     options: Arc<StoreOptions>,
     probed: Arc<lookup::Probed>,
     flags: Arc<images::Flags>,
+    /// Certificate and key of an image that has some.
+    localhost: Arc<std::sync::OnceLock<Vec<hangar_node::process::ImageFile>>>,
 }
 
 impl Store {
     pub fn new(options: StoreOptions) -> Store {
-        Store { options: Arc::new(options), probed: Arc::default(), flags: Arc::default() }
+        Store { options: Arc::new(options), probed: Arc::default(), flags: Arc::default(), localhost: Arc::default() }
     }
 
     pub fn options(&self) -> &StoreOptions {

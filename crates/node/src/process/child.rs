@@ -9,6 +9,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
 use super::log::{Kept, LIMIT, RotatingLog, collect};
@@ -34,10 +35,27 @@ pub struct Child {
 
 impl Child {
     pub async fn start(run: &Run) -> std::io::Result<Self> {
+        Self::start_with(run, Stdio::null()).await
+    }
+
+    /// Starts a command that tells on its input how far it came: `ok` once it is about to become the program, or else what went wrong.
+    pub(super) async fn start_announced(run: &Run) -> std::io::Result<Self> {
+        let (told, tell) = std::io::pipe()?;
+        let mut child = Self::start_with(run, Stdio::from(tell)).await?;
+        let mut said = String::new();
+        tokio::net::unix::pipe::Receiver::from_owned_fd(told.into())?.read_to_string(&mut said).await?;
+        if said.trim_end() == "ok" || said.ends_with("\nok\n") {
+            return Ok(child);
+        }
+        child.end(Duration::ZERO).await;
+        Err(std::io::Error::other(said.trim().replace('\n', "; ")))
+    }
+
+    async fn start_with(run: &Run, input: Stdio) -> std::io::Result<Self> {
         let log = RotatingLog::open(&run.log, LIMIT).await?;
         let mut command = Command::new(&run.program);
         command.args(&run.args).env_clear().envs(base_env()).envs(&run.env).envs(markers(&run.home));
-        command.current_dir(&run.directory).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.current_dir(&run.directory).stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0).kill_on_drop(true);
         let mut inner = command.spawn()?;
         let pid = inner.id().ok_or_else(|| std::io::Error::other("the process ended before it had an id"))?;

@@ -113,7 +113,7 @@ pub(super) fn resource_of(pod: &Pod, own: &str, from: &ResourceFieldSelector) ->
 }
 
 /// A quantity such as `250m`, `64Mi` or `1e3`, as a number.
-fn quantity(text: &str) -> Option<f64> {
+pub(super) fn quantity(text: &str) -> Option<f64> {
     let units = [
         ("Ki", 1024.0),
         ("Mi", 1_048_576.0),

@@ -1,54 +1,135 @@
-//! Files of volumes: readable by their user alone, replaced as a whole, and left alone when nothing changed.
+//! Files of volumes: replaced all at once, and left alone when nothing changed.
+//!
+//! Flows: what a volume should hold -> a directory of its own beside the one in use -> the link `..data` is turned to it -> the old one goes. Holds:
+//! a reader sees all old or all new files; a watcher of the volume sees the link turn, as in every cluster. Nobody but the node gets to the
+//! directory of a pod, so the modes are those that were asked for.
 
-use std::collections::BTreeMap;
-use std::fs::{DirBuilder, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{DirBuilder, Permissions};
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, lchown, symlink};
 use std::path::{Component, Path};
 
-/// Content and whether it may be executed, by path relative to the volume.
-pub(super) type Files = BTreeMap<String, (Vec<u8>, bool)>;
+/// One file of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct File {
+    pub content: Vec<u8>,
+    pub mode: u32,
+    /// Whose it is, if not the node's.
+    pub owner: Option<u32>,
+}
+
+impl File {
+    pub fn new(content: impl Into<Vec<u8>>, mode: u32) -> Self {
+        Self { content: content.into(), mode, owner: None }
+    }
+}
+
+/// By path relative to the volume.
+pub(super) type Files = BTreeMap<String, File>;
+
+const DATA: &str = "..data";
 
 pub(super) fn private_directory(path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Makes a directory hold these files and no others.
-pub(super) fn write_all(directory: &Path, files: &Files) -> std::io::Result<()> {
-    private_directory(directory)?;
-    for (name, (content, executable)) in files {
-        if !stays_inside(name) {
-            return Err(std::io::Error::other(format!("the path {name} leads out of the volume")));
-        }
-        write(&directory.join(name), content, *executable)?;
-    }
-    remove_others(directory, directory, files)
+/// A directory of this mode, whatever the umask says.
+pub(super) fn directory(path: &Path, mode: u32) -> std::io::Result<()> {
+    std::fs::create_dir_all(path)?;
+    std::fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-fn write(path: &Path, content: &[u8], executable: bool) -> std::io::Result<()> {
-    if std::fs::read(path).is_ok_and(|kept| kept == content) {
+/// Makes a directory hold these files and no others; `group` may read them.
+pub(super) fn write_all(volume: &Path, files: &Files, group: Option<u32>) -> std::io::Result<()> {
+    if let Some(name) = files.keys().find(|name| !stays_inside(name)) {
+        return Err(std::io::Error::other(format!("the path {name} leads out of the volume")));
+    }
+    directory(volume, 0o755)?;
+    let before = std::fs::read_link(volume.join(DATA)).ok();
+    if before.as_ref().is_some_and(|before| holds(&volume.join(before), files)) {
         return Ok(());
     }
-    if let Some(parent) = path.parent() {
-        private_directory(parent)?;
+    let now = jiff::Timestamp::now();
+    let name = format!("..{}.{:09}", now.strftime("%Y_%m_%d_%H_%M_%S"), now.subsec_nanosecond());
+    let next = volume.join(&name);
+    directory(&next, 0o755)?;
+    for (name, file) in files {
+        write(&next, name, file)?;
     }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".hangar-new");
-    let _ = std::fs::remove_file(&beside);
-    let mode = if executable { 0o700 } else { 0o600 };
-    OpenOptions::new().write(true).create_new(true).mode(mode).open(&beside)?.write_all(content)?;
-    std::fs::rename(beside, path)
+    if let Some(group) = group {
+        give_to_group(&next, group, 0o440)?;
+        lchown(volume, None, Some(group))?;
+    }
+    let turning = volume.join("..data_new");
+    let _ = std::fs::remove_file(&turning);
+    symlink(&name, &turning)?;
+    std::fs::rename(&turning, volume.join(DATA))?;
+    point(volume, files)?;
+    if let Some(before) = before.filter(|before| before.as_os_str() != name.as_str()) {
+        std::fs::remove_dir_all(volume.join(before))?;
+    }
+    Ok(())
 }
 
-fn remove_others(root: &Path, directory: &Path, files: &Files) -> std::io::Result<()> {
-    for entry in directory.read_dir()?.flatten() {
-        let path = entry.path();
-        if entry.file_type()?.is_dir() {
-            remove_others(root, &path, files)?;
-            // Only goes if it is empty.
-            let _ = std::fs::remove_dir(&path);
-        } else if path.strip_prefix(root).is_ok_and(|name| !files.contains_key(&*name.to_string_lossy())) {
-            std::fs::remove_file(path)?;
+/// What a group needs to use a volume: its files readable (or writable, by `mask`), its directories passable and handed down.
+pub(super) fn give_to_group(path: &Path, group: u32, mask: u32) -> std::io::Result<()> {
+    let metadata = path.symlink_metadata()?;
+    lchown(path, None, Some(group))?;
+    if metadata.is_symlink() {
+        return Ok(());
+    }
+    let mode = metadata.permissions().mode() & 0o7777;
+    let mask = if metadata.is_dir() { mask | 0o2110 } else { mask };
+    std::fs::set_permissions(path, Permissions::from_mode(mode | mask))?;
+    if metadata.is_dir() {
+        for entry in path.read_dir()? {
+            give_to_group(&entry?.path(), group, mask & 0o660)?;
+        }
+    }
+    Ok(())
+}
+
+fn write(root: &Path, name: &str, file: &File) -> std::io::Result<()> {
+    let path = root.join(name);
+    let parents: Vec<&Path> = Path::new(name).ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()).collect();
+    for parent in parents.into_iter().rev() {
+        directory(&root.join(parent), 0o755)?;
+    }
+    std::fs::write(&path, "")?;
+    std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
+    std::fs::write(&path, &file.content)?;
+    std::fs::set_permissions(&path, Permissions::from_mode(file.mode))?;
+    if file.owner.is_some() {
+        lchown(&path, file.owner, None)?;
+    }
+    Ok(())
+}
+
+/// Whether a directory holds these contents already.
+fn holds(root: &Path, files: &Files) -> bool {
+    let same = |name: &String, file: &File| std::fs::read(root.join(name)).is_ok_and(|kept| kept == file.content);
+    count(root) == files.len() && files.iter().all(|(name, file)| same(name, file))
+}
+
+fn count(directory: &Path) -> usize {
+    let entries = directory.read_dir().into_iter().flatten().flatten();
+    entries.map(|entry| if entry.path().is_dir() { count(&entry.path()) } else { 1 }).sum()
+}
+
+/// One link for every first part of a path, and none for what is gone.
+fn point(volume: &Path, files: &Files) -> std::io::Result<()> {
+    let first = |name: &String| name.split('/').next().unwrap_or_default().to_owned();
+    let wanted: BTreeSet<String> = files.keys().map(first).collect();
+    for name in &wanted {
+        let link = volume.join(name);
+        if std::fs::read_link(&link).is_err() {
+            symlink(Path::new(DATA).join(name), link)?;
+        }
+    }
+    for entry in volume.read_dir()?.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !name.starts_with("..") && !wanted.contains(&name) {
+            std::fs::remove_file(entry.path())?;
         }
     }
     Ok(())
@@ -63,20 +144,36 @@ mod tests {
     use super::*;
 
     fn files(entries: &[(&str, &str)]) -> Files {
-        entries.iter().map(|(name, content)| ((*name).to_owned(), (content.as_bytes().to_vec(), false))).collect()
+        entries.iter().map(|(name, content)| ((*name).to_owned(), File::new(*content, 0o640))).collect()
     }
 
     #[test]
     fn a_volume_holds_what_it_is_told_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
         let volume = directory.path().join("v");
-        write_all(&volume, &files(&[("a", "1"), ("deep/b", "2")])).unwrap();
+        write_all(&volume, &files(&[("a", "1"), ("deep/b", "2")]), None).unwrap();
         assert_eq!(std::fs::read_to_string(volume.join("deep/b")).unwrap(), "2");
-        write_all(&volume, &files(&[("a", "3")])).unwrap();
+        assert_eq!(volume.join("a").metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        let first = std::fs::read_link(volume.join(DATA)).unwrap();
+        write_all(&volume, &files(&[("a", "1"), ("deep/b", "2")]), None).unwrap();
+        assert_eq!(std::fs::read_link(volume.join(DATA)).unwrap(), first, "nothing changed, nothing is written");
+        write_all(&volume, &files(&[("a", "3")]), None).unwrap();
         assert_eq!(std::fs::read_to_string(volume.join("a")).unwrap(), "3");
-        assert!(!volume.join("deep").exists());
+        assert!(!volume.join("deep").is_symlink() && !volume.join(first).exists());
         for bad in ["../a", "/a", ""] {
-            assert!(write_all(&volume, &files(&[(bad, "")])).is_err(), "{bad}");
+            assert!(write_all(&volume, &files(&[(bad, "")]), None).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_group_gets_what_it_needs() {
+        let directory = tempfile::tempdir().unwrap();
+        let (inner, file) = (directory.path().join("d"), directory.path().join("d/f"));
+        super::directory(&inner, 0o700).unwrap();
+        std::fs::write(&file, "").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        give_to_group(&inner, rustix::process::getegid().as_raw(), 0o660).unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+        assert_eq!((mode(&inner), mode(&file)), (0o2770, 0o660));
     }
 }

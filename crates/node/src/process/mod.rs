@@ -1,25 +1,33 @@
 //! A small kubelet: the pods of one Node become local processes of a plain user.
 //!
 //! Flows: watches of Pods, Services, Secrets, ConfigMaps and claims -> one worker per pod (volumes as files, an address of its own,
-//! processes, probes) -> status and events; Services -> listeners on their addresses that forward to ready pods. Holds: there is no
-//! container to mount into, so paths in commands are rewritten to where the volumes really lie; nothing is written unless something changed;
-//! what is on disk can be lost at any time except volumes of claims, for everything starts again from what the API says.
+//! processes, probes) -> status and events; Services -> listeners on their addresses that forward to ready pods. Holds: where the system
+//! allows it a container has a view of the file system of its own, elsewhere paths in commands are rewritten to where the volumes really
+//! lie; nothing is written unless something changed; what is on disk can be lost at any time except volumes of claims, for everything
+//! starts again from what the API says.
 
 mod addresses;
+mod admission;
+mod board;
 mod child;
 mod claims;
 mod container;
 mod container_logs;
+mod empty_dir;
 mod environment;
 mod events;
 mod exec;
 mod expand;
 mod files;
 mod forward;
+mod ground;
 mod grpc_health;
 mod hooks;
+mod identity;
 mod kubelet;
+mod launch;
 mod log;
+mod memory;
 mod mounts;
 mod names;
 mod places;
@@ -30,11 +38,15 @@ mod program;
 mod proxy;
 mod register;
 mod restart;
+mod sequence;
 mod services;
 mod sight;
 mod spdy;
 mod status;
 mod terminal;
+mod tokens;
+mod view;
+mod vigil;
 mod volumes;
 mod watch;
 
@@ -68,6 +80,28 @@ pub struct Program {
     pub substituted_for: Option<String>,
     /// Flags that were removed because this version does not know them.
     pub dropped_flags: Vec<String>,
+    /// The words it is started with if the container gives neither command nor arguments.
+    pub words: Vec<String>,
+    /// Where containers with a root of their own find it; it is run by the first of these paths. Empty: in `/usr/local/bin`.
+    pub seen_at: Vec<PathBuf>,
+    /// Files of the image, by path.
+    pub files: Vec<ImageFile>,
+    /// Not a program of its own: the image stands for the machine's shell and tools.
+    pub machine: bool,
+}
+
+/// A file that an image brings along.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ImageFile {
+    pub at: PathBuf,
+    pub content: Vec<u8>,
+}
+
+impl std::fmt::Debug for ImageFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // It may be a key.
+        write!(f, "ImageFile({}, {} bytes)", self.at.display(), self.content.len())
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -127,6 +161,7 @@ pub(crate) struct Node {
     names: names::Names,
     places: places::Places,
     sight: sight::Sight,
+    memory: memory::Memory,
 }
 
 /// Runs the node until `shutdown`; its processes are ended before this returns, its pods stay in the API.
@@ -143,9 +178,10 @@ pub async fn run(
     let watched = watch::Watched::start(&client, &options.name, &mut tasks);
     let events = events::Events::new(client.clone(), &options.name);
     let addresses = addresses::Addresses::open(options.pod_network, &options.pods_dir);
-    let (names, sight) = (names::Names::default(), sight::Sight::find().await);
+    let (names, sight) = (names::Names::default(), sight::Sight::find(&options.pods_dir).await);
     let places = places::Places::default();
-    let node = Arc::new(Node { client, images, options, events, watched, addresses, names, places, sight });
+    let memory = memory::Memory::find(&options.home);
+    let node = Arc::new(Node { client, images, options, events, watched, addresses, names, places, sight, memory });
     let kubelet_port = kubelet::start(&node, &mut tasks).await?;
     register::register(&node, kubelet_port).await?;
     claims::ensure_storage_class(&node.client).await;

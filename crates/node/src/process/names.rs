@@ -16,6 +16,9 @@ use super::Node;
 use super::services::{is_headless, selected};
 
 const DOMAIN: &str = "cluster.local";
+/// As kubelets write it: programs look for these words.
+const HEADER: &str = "# Kubernetes-managed hosts file.\n";
+const HEADER_OF_HOST: &str = "# Kubernetes-managed hosts file (host network).\n";
 
 /// What was last written, by the uid of the pod.
 #[derive(Default)]
@@ -126,14 +129,20 @@ impl Directory {
 
     /// The file of one pod: the machine's lines, the pod itself, its aliases, then everybody.
     fn hosts(&self, pod: &Pod) -> String {
-        let mut text = self.machine.trim_end().to_owned();
-        let mut line = |ip: &str, names: &str| text.push_str(&format!("\n{ip}\t{names}"));
         let spec = pod.spec.as_ref();
+        let of_host = spec.and_then(|spec| spec.host_network) == Some(true);
+        let mut text = if of_host { HEADER_OF_HOST } else { HEADER }.to_owned();
+        text.push_str(self.machine.trim_end());
+        let mut line = |ip: &str, names: &str| text.push_str(&format!("\n{ip}\t{names}"));
         if let Some(ip) = pod.status.as_ref().and_then(|status| status.pod_ip.as_deref()) {
-            line(ip, &spec.and_then(|spec| spec.hostname.clone()).unwrap_or_else(|| pod.name_any()));
+            let hostname = spec.and_then(|spec| spec.hostname.clone()).unwrap_or_else(|| pod.name_any());
+            let subdomain = spec.and_then(|spec| spec.subdomain.as_deref());
+            let namespace = pod.namespace().unwrap_or_default();
+            let long = subdomain.map(|within| format!("{hostname}.{within}.{namespace}.svc.{DOMAIN}\t"));
+            line(ip, &format!("{}{hostname}", long.unwrap_or_default()));
         }
         for alias in spec.into_iter().flat_map(|spec| spec.host_aliases.iter().flatten()) {
-            line(&alias.ip, &alias.hostnames.iter().flatten().cloned().collect::<Vec<_>>().join(" "));
+            line(&alias.ip, &alias.hostnames.iter().flatten().cloned().collect::<Vec<_>>().join("\t"));
         }
         self.everywhere.iter().for_each(|(ip, names)| line(ip, names));
         let near = pod.namespace().and_then(|namespace| self.within.get(&namespace));
@@ -173,7 +182,7 @@ mod tests {
         let near = directory.hosts(&pods[0]);
         for line in [
             "127.0.0.1\tlocalhost",
-            "127.1.0.16\tetcd-0",
+            "127.1.0.16\tetcd-0.etcd.n.svc.cluster.local\tetcd-0",
             "127.0.0.9\talias",
             "127.1.128.7\tapi",
             "127.1.128.7\tapi.n.svc.cluster.local api.n.svc api.n",

@@ -6,25 +6,40 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio::process::Command;
 
+use super::identity::Identity;
 use super::mounts::Mounts;
 use super::sight::Sight;
 
 /// What a process needs to be in the same place as a container.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Place {
     pub env: BTreeMap<String, String>,
     pub mounts: Mounts,
     pub directory: PathBuf,
     pub hosts: PathBuf,
     pub home: PathBuf,
+    pub identity: Identity,
+    /// The process whose view is to be shared, if the container has one of its own.
+    pub inside: Option<u32>,
 }
 
 impl Place {
-    /// A command as the container would run it; the words are rewritten as those of the container are.
+    /// A command as the container would run it; without a view of its own, the words are rewritten as those of the container are.
     pub fn command(&self, sight: &Sight, words: &[String]) -> Result<Command, String> {
-        let words: Vec<String> = words.iter().map(|word| self.mounts.rewrite(word)).collect();
-        let (program, args) = words.split_first().ok_or("there is no command")?;
-        let (program, args) = sight.through(&self.hosts, PathBuf::from(program), args.to_vec());
+        if words.is_empty() {
+            return Err("there is no command".to_owned());
+        }
+        let (program, args) = match self.inside {
+            Some(pid) => {
+                let mut words = sight.beside(pid, &self.identity, words).into_iter();
+                (PathBuf::from(words.next().unwrap_or_default()), words.collect())
+            }
+            None => {
+                let mut words = words.iter().map(|word| self.mounts.rewrite(word));
+                let program = PathBuf::from(words.next().unwrap_or_default());
+                sight.with_names(&self.hosts, program, words.collect())
+            }
+        };
         let mut command = Command::new(program);
         command.args(args).env_clear().envs(super::child::base_env()).envs(&self.env);
         command.envs(super::child::markers(&self.home)).current_dir(&self.directory);

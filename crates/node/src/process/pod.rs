@@ -3,48 +3,27 @@
 //! Holds: a pod that goes is first stopped, then deleted from the API (with its uid, never another pod of the same name), then its
 //! directory and its address are given back. When the node shuts down the pod stays in the API and starts again with the node.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt as _};
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Node;
-use super::container::Job;
-use super::status::{ContainerRecord, Stand, pod_status};
+use super::board::Board;
+use super::status::{hold_back, pod_status};
+use super::tokens::Tokens;
 use super::volumes::{Prepared, prepare};
 
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 const VOLUMES_AGAIN: Duration = Duration::from_secs(30);
 /// When the node shuts down, nobody waits for minutes.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
-
-/// The containers' states, and a bell for when they change.
-pub(super) struct Board {
-    records: Mutex<Vec<ContainerRecord>>,
-    changed: Notify,
-}
-
-impl Board {
-    pub fn note(&self, index: usize, change: impl FnOnce(&mut ContainerRecord)) {
-        if let Ok(mut records) = self.records.lock()
-            && let Some(record) = records.get_mut(index)
-        {
-            change(record);
-        }
-        self.changed.notify_one();
-    }
-
-    pub fn snapshot(&self) -> Vec<ContainerRecord> {
-        self.records.lock().map(|records| records.clone()).unwrap_or_default()
-    }
-}
 
 /// What the worker is told: the pod as it is now, or that it is gone from the API.
 pub(super) type Updates = watch::Receiver<Option<Arc<Pod>>>;
@@ -56,22 +35,26 @@ enum Reason {
     Shutdown,
 }
 
-struct Life {
-    node: Arc<Node>,
-    pod: Arc<Pod>,
+/// One pod and everything that its parts share.
+pub(super) struct Life {
+    pub node: Arc<Node>,
+    /// As it was when it came here; [`Life::current`] is as it is now.
+    pub pod: Arc<Pod>,
     uid: String,
-    directory: PathBuf,
-    board: Arc<Board>,
-    stop: watch::Receiver<Option<Duration>>,
+    pub directory: PathBuf,
+    pub board: Arc<Board>,
+    pub stop: watch::Receiver<Option<Duration>>,
+    tokens: Tokens,
 }
 
 /// Runs one pod until it is gone or the node shuts down.
 pub(super) async fn run(node: Arc<Node>, pod: Arc<Pod>, mut updates: Updates, shutdown: CancellationToken) {
     let uid = pod.uid().unwrap_or_default();
     let directory = node.options.pods_dir.join(&uid);
-    let board = Arc::new(Board { records: Mutex::new(records(&pod)), changed: Notify::new() });
+    let board = Arc::new(Board::new(&pod));
     let (stopper, stop) = watch::channel(None);
-    let life = Arc::new(Life { node: node.clone(), pod, uid: uid.clone(), directory: directory.clone(), board, stop });
+    let (tokens, own) = (Tokens::default(), directory.clone());
+    let life = Arc::new(Life { node: node.clone(), pod, uid: uid.clone(), directory: own, board, stop, tokens });
     let over = matches!(phase(&life.pod), Some("Succeeded" | "Failed"));
     let living = tokio::spawn({
         let life = life.clone();
@@ -94,6 +77,7 @@ pub(super) async fn run(node: Arc<Node>, pod: Arc<Pod>, mut updates: Updates, sh
     if reason != Reason::Gone {
         life.delete().await;
     }
+    super::empty_dir::give_back(&directory);
     let _ = std::fs::remove_dir_all(&directory);
     node.addresses.release(&uid);
 }
@@ -121,6 +105,14 @@ async fn until_end(updates: &mut Updates, shutdown: &CancellationToken) -> Reaso
 impl Life {
     /// Ends when the pod is stopped or has run to its end.
     async fn live(self: Arc<Self>) {
+        if let Some((reason, message)) = super::admission::refused(&self.pod) {
+            self.node.events.warning(&*self.pod, reason, &message).await;
+            self.board.set_course(|course| course.failed = Some((reason, message)));
+            while !self.write(&mut None, None).await {
+                tokio::time::sleep(TRY_AGAIN).await;
+            }
+            return;
+        }
         let ip = match self.node.addresses.acquire(&self.uid) {
             Ok(ip) => ip,
             Err(error) => {
@@ -136,7 +128,7 @@ impl Life {
         }
         reporter.abort();
         let _ = reporter.await;
-        self.write(&mut None, ip).await;
+        self.write(&mut None, Some(ip)).await;
     }
 
     /// Tries until all volumes are there; None if the pod is stopped before.
@@ -147,7 +139,7 @@ impl Life {
         let (mut claims, mut volumes) = (watched.claims.bell(), watched.volumes.bell());
         let mut stop = self.stop.clone();
         loop {
-            match prepare(&self.node, &self.pod, &self.directory, ip).await {
+            match prepare(&self.node, &self.current(), &self.directory, ip, &self.tokens).await {
                 Ok(prepared) => return Some(prepared),
                 Err(error) => {
                     let message = error.to_string();
@@ -168,9 +160,11 @@ impl Life {
         }
     }
 
-    /// Brings changes of Secrets and ConfigMaps into the files, and fresh tokens.
+    /// Brings changes of Secrets, ConfigMaps and the pod's own labels into the files, and fresh tokens.
     async fn refresh(self: Arc<Self>, ip: std::net::Ipv4Addr, mut again_in: Option<Duration>) {
         let (mut secrets, mut maps) = (self.node.watched.secrets.bell(), self.node.watched.config_maps.bell());
+        let mut pods = self.node.watched.pods.bell();
+        let mut seen = self.current();
         loop {
             let timer = async {
                 match again_in {
@@ -181,9 +175,17 @@ impl Life {
             tokio::select! {
                 _ = secrets.changed() => {}
                 _ = maps.changed() => {}
+                changed = pods.changed() => {
+                    let now = self.current();
+                    let same = (now.labels(), now.annotations()) == (seen.labels(), seen.annotations());
+                    if same && changed.is_ok() {
+                        continue;
+                    }
+                    seen = now;
+                }
                 () = timer => {}
             }
-            match prepare(&self.node, &self.pod, &self.directory, ip).await {
+            match prepare(&self.node, &self.current(), &self.directory, ip, &self.tokens).await {
                 Ok(prepared) => again_in = prepared.again_in,
                 Err(error) => {
                     tracing::warn!(pod = %self.pod.name_any(), %error, "volumes could not be brought up to date")
@@ -192,74 +194,40 @@ impl Life {
         }
     }
 
-    async fn containers(&self, ip: std::net::Ipv4Addr, volumes: BTreeMap<String, PathBuf>) {
-        let Some(spec) = self.pod.spec.as_ref() else { return };
-        let policy = spec.restart_policy.clone().unwrap_or_else(|| "Always".into());
-        let volumes = Arc::new(volumes);
-        let job = |(index, container): (usize, &Container)| Job {
-            node: self.node.clone(),
-            pod: self.pod.clone(),
-            container: container.clone(),
-            index,
-            board: self.board.clone(),
-            ip,
-            directory: self.directory.clone(),
-            volumes: volumes.clone(),
-            stop: self.stop.clone(),
-        };
-        let init: Vec<&Container> = spec.init_containers.iter().flatten().collect();
-        let mut running = tokio::task::JoinSet::new();
-        for (index, container) in init.iter().enumerate() {
-            let job = job((index, container));
-            if is_sidecar(container) {
-                running.spawn(async move { job.run("Always").await });
-                self.until_started(index).await;
-                continue;
-            }
-            // Init containers of a pod that is always restarted are tried again until they succeed.
-            let policy = if policy == "Never" { "Never" } else { "OnFailure" };
-            if job.run(policy).await != Some(0) {
-                running.shutdown().await;
-                return;
-            }
-        }
-        let mains: Vec<_> = spec.containers.iter().enumerate().map(|(at, c)| job((init.len() + at, c))).collect();
-        let mains = mains.into_iter().map(|job| job.run(&policy));
-        futures::future::join_all(mains).await;
-        if self.stop.borrow().is_none() {
-            // Sidecars do not outlive what they served.
-            running.shutdown().await;
-        }
-        while running.join_next().await.is_some() {}
-    }
-
-    async fn until_started(&self, index: usize) {
-        let mut stop = self.stop.clone();
-        while self.board.snapshot().get(index).is_some_and(|record| !record.started) {
-            tokio::select! {
-                () = tokio::time::sleep(Duration::from_millis(100)) => {}
-                _ = stop.wait_for(Option::is_some) => return,
-            }
-        }
-    }
-
     async fn report(self: Arc<Self>, ip: std::net::Ipv4Addr) {
         let mut written = None;
+        let gates = self.pod.spec.as_ref().and_then(|spec| spec.readiness_gates.as_ref());
+        let gated = gates.is_some_and(|gates| !gates.is_empty());
+        let mut pods = self.node.watched.pods.bell();
         loop {
-            while !self.write(&mut written, ip).await {
+            while !self.write(&mut written, Some(ip)).await {
                 tokio::time::sleep(TRY_AGAIN).await;
             }
-            self.board.changed.notified().await;
+            tokio::select! {
+                () = self.board.changed.notified() => {}
+                // Others write conditions that count.
+                _ = pods.changed(), if gated => {}
+            }
         }
+    }
+
+    /// The pod as the API knows it now.
+    pub fn current(&self) -> Arc<Pod> {
+        let namespace = self.pod.namespace().unwrap_or_default();
+        let now = self.node.watched.pods.get(&namespace, &self.pod.name_any());
+        now.filter(|pod| pod.uid().as_ref() == Some(&self.uid)).unwrap_or_else(|| self.pod.clone())
     }
 
     /// Writes the status if it is another than the one last written. False: it has to be tried again.
-    async fn write(&self, written: &mut Option<PodStatus>, ip: std::net::Ipv4Addr) -> bool {
+    async fn write(&self, written: &mut Option<PodStatus>, ip: Option<std::net::Ipv4Addr>) -> bool {
+        let current = self.current();
         let mut pod = (*self.pod).clone();
         if let Some(written) = written.as_ref() {
             pod.status = Some(written.clone());
         }
-        let status = pod_status(&pod, &self.board.snapshot(), Some(ip), self.node.options.address, Timestamp::now());
+        let (records, course) = (self.board.snapshot(), self.board.course());
+        let mut status = pod_status(&pod, &records, &course, ip, self.node.options.address, Timestamp::now());
+        hold_back(&current, &mut status);
         if written.as_ref() == Some(&status) {
             return true;
         }
@@ -302,42 +270,4 @@ impl Life {
 
 fn phase(pod: &Pod) -> Option<&str> {
     pod.status.as_ref()?.phase.as_deref()
-}
-
-fn is_sidecar(container: &Container) -> bool {
-    container.restart_policy.as_deref() == Some("Always")
-}
-
-/// Containers as they stand before their first start in this run; what the API still knows of earlier runs is taken up.
-fn records(pod: &Pod) -> Vec<ContainerRecord> {
-    let Some(spec) = &pod.spec else { return vec![] };
-    let status = pod.status.as_ref();
-    let known = |name: &str| -> Option<&ContainerStatus> {
-        let main = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
-        let init = status.and_then(|status| status.init_container_statuses.as_deref()).unwrap_or_default();
-        main.iter().chain(init).find(|status| status.name == name)
-    };
-    let record = |container: &Container, init: bool| {
-        let before = known(&container.name);
-        let state = before.and_then(|before| before.state.as_ref());
-        let last = state.and_then(|state| state.terminated.clone());
-        let last = last.or_else(|| before?.last_state.as_ref()?.terminated.clone());
-        let ran = state.is_some_and(|state| state.running.is_some() && last.is_none());
-        let reason = if init { "PodInitializing" } else { "ContainerCreating" };
-        ContainerRecord {
-            name: container.name.clone(),
-            image: container.image.clone().unwrap_or_default(),
-            image_id: String::new(),
-            init,
-            sidecar: init && is_sidecar(container),
-            stand: Stand::Waiting { reason: reason.into(), message: None },
-            last,
-            // A first start after a run that ended with the node is a restart too, but leaves no end behind.
-            restarts: before.map_or(0, |before| before.restart_count) + i32::from(ran),
-            started: false,
-            ready: false,
-        }
-    };
-    let init = spec.init_containers.iter().flatten().map(|container| record(container, true));
-    init.chain(spec.containers.iter().map(|container| record(container, false))).collect()
 }

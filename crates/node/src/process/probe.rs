@@ -220,8 +220,7 @@ mod tests {
         .unwrap();
         let directory = tempfile::tempdir().unwrap();
         let here = || directory.path().to_owned();
-        let (env, mounts) = Default::default();
-        let place = Place { env, mounts, directory: here(), hosts: here(), home: here() };
+        let place = Place { directory: here(), hosts: here(), home: here(), ..Place::default() };
         let sight = Sight::default();
         let target = Target { container: &container, ip: Ipv4Addr::LOCALHOST, place: &place, sight: &sight };
         let probe: Probe = serde_json::from_value(serde_json::json!({"tcpSocket": {"port": "api"}})).unwrap();

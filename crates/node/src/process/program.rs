@@ -7,19 +7,31 @@ use super::{Images, Program};
 /// What runs, with which arguments, and what it is if the image gave it.
 pub(super) type Chosen = (PathBuf, Vec<String>, Option<Program>);
 
-/// The image's program with arguments that fit it, or a program of the machine if the command names one.
+/// The image's program with arguments that fit it, or a program of the machine if the command names one. `mounted` says whether a path lies
+/// in a volume of the container.
 pub(super) fn choose(
     images: &dyn Images,
     image: &str,
     mut command: Vec<String>,
-    args: Vec<String>,
+    mut args: Vec<String>,
+    mounted: impl Fn(&Path) -> bool,
 ) -> Result<Chosen, String> {
     let found = images.resolve(image);
+    let of_machine = found.as_ref().is_ok_and(|program| program.machine);
+    if of_machine && command.is_empty() {
+        // Such an image has no program that arguments could belong to: they are the command.
+        command = std::mem::take(&mut args);
+    }
     let first = (!command.is_empty()).then(|| command.remove(0));
     let args = [command, args].concat();
     if let Some(first) = &first {
-        let of_image = found.as_ref().is_ok_and(|program| Path::new(first).file_name() == program.path.file_name());
-        if !of_image && let Some(path) = on_machine(first) {
+        let of_image = found.as_ref().is_ok_and(|program| {
+            let path = Path::new(first);
+            path.file_name() == program.path.file_name() || program.seen_at.iter().any(|seen| seen == path)
+        });
+        if (!of_image || of_machine)
+            && let Some(path) = on_machine(first).or_else(|| Some(PathBuf::from(first)).filter(|path| mounted(path)))
+        {
             return Ok((path, args, None));
         }
         if let Ok(program) = &found
@@ -28,7 +40,9 @@ pub(super) fn choose(
             return Err(format!("{first} is neither {} nor a program of this machine", program.path.display()));
         }
     }
-    let (program, args) = images.adapt(found.map_err(|error| error.to_string())?, args);
+    let found = found.map_err(|error| error.to_string())?;
+    let args = if first.is_none() && args.is_empty() { found.words.clone() } else { args };
+    let (program, args) = images.adapt(found, args);
     Ok((program.path.clone(), args, Some(program)))
 }
 
@@ -38,4 +52,50 @@ fn on_machine(program: &str) -> Option<PathBuf> {
     }
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|directory| directory.join(program)).find(|path| path.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ImageError;
+    use super::*;
+
+    struct Some3;
+
+    impl Images for Some3 {
+        fn resolve(&self, image: &str) -> Result<Program, ImageError> {
+            let (path, words, machine): (&str, &[&str], bool) = match image {
+                "agnhost" => ("/store/agnhost", &["pause"], false),
+                "busybox" => ("/bin/sh", &[], true),
+                _ => return Err(ImageError { image: image.to_owned() }),
+            };
+            let words = words.iter().map(|word| (*word).to_owned()).collect();
+            let (version, substituted_for, dropped_flags) = Default::default();
+            let (seen_at, files) = (vec![], vec![]);
+            Ok(Program { path: path.into(), version, substituted_for, dropped_flags, words, seen_at, files, machine })
+        }
+    }
+
+    type Words = &'static [&'static str];
+    type Row = (&'static str, Words, Words, Option<(&'static str, Words)>);
+
+    #[test]
+    fn commands_and_arguments_go_together_as_in_images() {
+        let rows: [Row; 9] = [
+            ("agnhost", &[], &[], Some(("/store/agnhost", &["pause"]))),
+            ("agnhost", &[], &["netexec"], Some(("/store/agnhost", &["netexec"]))),
+            ("agnhost", &["/agnhost", "a"], &["b"], Some(("/store/agnhost", &["a", "b"]))),
+            ("agnhost", &["/bin/sh", "-c"], &["x"], Some(("/bin/sh", &["-c", "x"]))),
+            ("busybox", &[], &["/bin/sh", "-c"], Some(("/bin/sh", &["-c"]))),
+            ("busybox", &[], &[], Some(("/bin/sh", &[]))),
+            ("unknown", &["/bin/sh"], &[], Some(("/bin/sh", &[]))),
+            ("unknown", &["/scripts/mine"], &[], Some(("/scripts/mine", &[]))),
+            ("agnhost", &["/no/such"], &[], None),
+        ];
+        let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        for (image, command, args, expected) in rows {
+            let chosen = choose(&Some3, image, owned(command), owned(args), |path| path.starts_with("/scripts"));
+            let chosen = chosen.ok().map(|(path, args, _)| (path, args));
+            assert_eq!(chosen, expected.map(|(path, args)| (path.into(), owned(args))), "{image} {command:?} {args:?}");
+        }
+    }
 }

@@ -52,8 +52,10 @@ fn object(options: &NodeOptions) -> Value {
 
 fn status(node: &Node, kubelet_port: Option<u16>, since: &str) -> Value {
     let options = &node.options;
-    let message = if node.sight.has_names() {
-        "pods run as local processes"
+    let message = if node.sight.ground.is_some() {
+        "pods run as local processes, each container with a root of its own"
+    } else if node.sight.has_names() {
+        "pods run as local processes that see the machine's files; mount paths in commands and variables are rewritten, since this system gives no layers over its directories"
     } else {
         "pods run as local processes; names of Services and pods are not resolved, since this system gives users no namespaces of their own"
     };

@@ -5,10 +5,11 @@ use std::net::Ipv4Addr;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, HostIP,
-    Pod, PodCondition, PodIP, PodStatus,
+    Pod, PodCondition, PodIP, PodStatus, ResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::board::Course;
 use super::restart::restarts;
 
 /// Where a container stands.
@@ -25,6 +26,9 @@ pub(super) struct ContainerRecord {
     pub name: String,
     pub image: String,
     pub image_id: String,
+    /// Another one for each run.
+    pub container_id: Option<String>,
+    pub resources: Option<ResourceRequirements>,
     pub init: bool,
     /// An init container that goes on running beside the others.
     pub sidecar: bool,
@@ -55,6 +59,9 @@ impl ContainerRecord {
             name: self.name.clone(),
             image: self.image.clone(),
             image_id: self.image_id.clone(),
+            container_id: self.container_id.clone(),
+            allocated_resources: self.resources.as_ref().and_then(|resources| resources.requests.clone()),
+            resources: self.resources.clone(),
             state: Some(state),
             last_state: last,
             ready,
@@ -68,13 +75,15 @@ impl ContainerRecord {
 pub(super) fn pod_status(
     pod: &Pod,
     records: &[ContainerRecord],
+    course: &Course,
     ip: Option<Ipv4Addr>,
     host: Ipv4Addr,
     now: Timestamp,
 ) -> PodStatus {
     let (init, main): (Vec<&ContainerRecord>, Vec<&ContainerRecord>) = records.iter().partition(|record| record.init);
     let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
-    let phase = phase(&init, &main, policy);
+    let policy = if course.stopping { "Never" } else { policy };
+    let phase = if course.failed.is_some() { "Failed" } else { phase(&init, &main, policy) };
     let over = phase == "Succeeded" || phase == "Failed";
     let unready: Vec<&str> =
         main.iter().chain(init.iter().filter(|r| r.sidecar)).filter(|r| !r.ready).map(|r| r.name.as_str()).collect();
@@ -95,7 +104,9 @@ pub(super) fn pod_status(
             Some(format!("containers with incomplete status: [{}]", unfinished.join(" "))),
         ))
     };
+    let initialized = if phase == "Succeeded" { Ok(()) } else { initialized };
     let conditions = vec![
+        condition("PodReadyToStartContainers", if over { Err(("", None)) } else { Ok(()) }, old, now),
         condition("Initialized", initialized, old, now),
         condition("ContainersReady", ready.clone(), old, now),
         condition("Ready", ready, old, now),
@@ -106,6 +117,8 @@ pub(super) fn pod_status(
     };
     PodStatus {
         phase: Some(phase.to_owned()),
+        reason: course.failed.as_ref().map(|(reason, _)| (*reason).to_owned()),
+        message: course.failed.as_ref().map(|(_, message)| message.clone()),
         conditions: Some(conditions),
         host_ip: Some(host.to_string()),
         host_ips: Some(vec![HostIP { ip: host.to_string() }]),
@@ -116,6 +129,26 @@ pub(super) fn pod_status(
         init_container_statuses: statuses(init),
         ..PodStatus::default()
     }
+}
+
+/// What others have to say about the pod counts too: a pod with readiness gates is ready when all of them are open.
+pub(super) fn hold_back(pod: &Pod, status: &mut PodStatus) {
+    status.observed_generation = pod.metadata.generation;
+    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    let said = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let open = |gate: &str| said.iter().any(|condition| condition.type_ == gate && condition.status == "True");
+    let closed: Vec<&str> = gates.map(|gate| gate.condition_type.as_str()).filter(|gate| !open(gate)).collect();
+    let ready = status.conditions.iter_mut().flatten().find(|condition| condition.type_ == "Ready");
+    let Some(ready) = ready.filter(|ready| !closed.is_empty() && ready.status == "True") else { return };
+    let now_closed = said.iter().find(|condition| condition.type_ == "Ready" && condition.status == "False");
+    if let Some(before) = now_closed {
+        ready.last_transition_time = before.last_transition_time.clone();
+    }
+    ready.status = "False".to_owned();
+    ready.reason = Some("ReadinessGatesNotReady".to_owned());
+    let names: Vec<String> =
+        closed.iter().map(|gate| format!("\"{gate}\" does not exist or is not \"True\"")).collect();
+    ready.message = Some(format!("corresponding condition of pod readiness gate {}", names.join(", ")));
 }
 
 fn phase(init: &[&ContainerRecord], main: &[&ContainerRecord], policy: &str) -> &'static str {
@@ -147,7 +180,9 @@ fn condition(
     let status = if holds.is_ok() { "True" } else { "False" };
     let before = old.iter().find(|condition| condition.type_ == type_ && condition.status == status);
     let since = before.and_then(|condition| condition.last_transition_time.clone()).unwrap_or(Time(now));
-    let (reason, message) = holds.err().map_or((None, None), |(reason, message)| (Some(reason.to_owned()), message));
+    let (reason, message) = holds.err().map_or((None, None), |(reason, message)| {
+        (Some(reason.to_owned()).filter(|reason| !reason.is_empty()), message)
+    });
     PodCondition {
         type_: type_.to_owned(),
         status: status.to_owned(),
@@ -167,6 +202,8 @@ mod tests {
             name: "c".into(),
             image: "i".into(),
             image_id: "i@v1".into(),
+            container_id: None,
+            resources: None,
             init: false,
             sidecar: false,
             ready: matches!(stand, Stand::Running { .. }),

@@ -5,16 +5,14 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{
-    DownwardAPIVolumeFile, KeyToPath, Pod, ServiceAccount, ServiceAccountTokenProjection, Volume, VolumeProjection,
-};
-use kube::api::PostParams;
-use kube::{Api, ResourceExt as _};
+use k8s_openapi::api::core::v1::{DownwardAPIVolumeFile, KeyToPath, Pod, Volume, VolumeProjection};
+use kube::ResourceExt as _;
 
 use super::Node;
 use super::environment::{Data, SourceError, config_map, field_of, keys, resource_of, secret};
-use super::files::{Files, private_directory, write_all};
+use super::files::{self, File, Files, private_directory, write_all};
+use super::identity::is_root;
+use super::tokens::Tokens;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum VolumeError {
@@ -39,62 +37,137 @@ pub(super) struct Prepared {
 }
 
 /// Prepares all volumes of a pod; called again, it brings their files up to date.
-pub(super) async fn prepare(node: &Node, pod: &Pod, directory: &Path, ip: Ipv4Addr) -> Result<Prepared, VolumeError> {
+pub(super) async fn prepare(
+    node: &Node,
+    pod: &Pod,
+    directory: &Path,
+    ip: Ipv4Addr,
+    tokens: &Tokens,
+) -> Result<Prepared, VolumeError> {
     let mut prepared = Prepared { directories: BTreeMap::new(), again_in: None };
     for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
         let own = directory.join("volumes").join(&volume.name);
-        let real = one(node, pod, volume, own, ip, &mut prepared.again_in).await?;
+        let asked = Asked { node, pod, volume, ip, tokens };
+        let real = asked.make(own, &mut prepared.again_in).await?;
         prepared.directories.insert(volume.name.clone(), real);
     }
     Ok(prepared)
 }
 
-async fn one(
-    node: &Node,
-    pod: &Pod,
-    volume: &Volume,
-    own: PathBuf,
+/// One volume of one pod.
+struct Asked<'a> {
+    node: &'a Node,
+    pod: &'a Pod,
+    volume: &'a Volume,
     ip: Ipv4Addr,
-    again_in: &mut Option<Duration>,
-) -> Result<PathBuf, VolumeError> {
-    let namespace = pod.namespace().unwrap_or_default();
-    let source = |source| VolumeError::Source { volume: volume.name.clone(), source };
-    let file = |source| VolumeError::File { volume: volume.name.clone(), source };
-    let files = if let Some(from) = &volume.secret {
-        let name = from.secret_name.as_deref().unwrap_or_default();
-        let data = keys(secret(node, &namespace, name), from.optional).map_err(source)?;
-        picked(data, from.items.as_deref(), "Secret", name, from.default_mode).map_err(source)?
-    } else if let Some(from) = &volume.config_map {
-        let data = keys(config_map(node, &namespace, &from.name), from.optional).map_err(source)?;
-        picked(data, from.items.as_deref(), "ConfigMap", &from.name, from.default_mode).map_err(source)?
-    } else if let Some(from) = &volume.downward_api {
-        fields(node, pod, from.items.as_deref().unwrap_or_default(), ip).map_err(source)?
-    } else if let Some(from) = &volume.projected {
-        let mut files = Files::new();
-        for projection in from.sources.iter().flatten() {
-            files.extend(projected(node, pod, volume, projection, ip, from.default_mode, again_in).await?);
+    tokens: &'a Tokens,
+}
+
+impl Asked<'_> {
+    fn wrong(&self, source: SourceError) -> VolumeError {
+        VolumeError::Source { volume: self.volume.name.clone(), source }
+    }
+
+    async fn make(&self, own: PathBuf, again_in: &mut Option<Duration>) -> Result<PathBuf, VolumeError> {
+        let volume = self.volume;
+        let files = if let Some(from) = &volume.secret {
+            let name = from.secret_name.as_deref().unwrap_or_default();
+            let pick = Pick { kind: "Secret", name, mode: from.default_mode, optional: from.optional };
+            self.picked(&pick, from.items.as_deref())
+        } else if let Some(from) = &volume.config_map {
+            let pick = Pick { kind: "ConfigMap", name: &from.name, mode: from.default_mode, optional: from.optional };
+            self.picked(&pick, from.items.as_deref())
+        } else if let Some(from) = &volume.downward_api {
+            self.fields(from.items.as_deref().unwrap_or_default(), from.default_mode)
+        } else if let Some(from) = &volume.projected {
+            let mut files = Files::new();
+            for projection in from.sources.iter().flatten() {
+                files.extend(self.projected(projection, from.default_mode, again_in).await?);
+            }
+            Ok(files)
+        } else {
+            return directory(self.node, self.pod, volume, own);
+        };
+        let file = |source| VolumeError::File { volume: volume.name.clone(), source };
+        write_all(&own, &files?, fs_group(self.pod)).map_err(file)?;
+        Ok(own)
+    }
+
+    fn picked(&self, pick: &Pick<'_>, items: Option<&[KeyToPath]>) -> Result<Files, VolumeError> {
+        let namespace = self.pod.namespace().unwrap_or_default();
+        let data = match pick.kind {
+            "Secret" => secret(self.node, &namespace, pick.name),
+            _ => config_map(self.node, &namespace, pick.name),
+        };
+        keys(data, pick.optional).and_then(|data| pick.from(data, items)).map_err(|error| self.wrong(error))
+    }
+
+    fn fields(&self, items: &[DownwardAPIVolumeFile], mode: Option<i32>) -> Result<Files, VolumeError> {
+        fields(self.node, self.pod, items, self.ip, mode).map_err(|error| self.wrong(error))
+    }
+
+    async fn projected(
+        &self,
+        projection: &VolumeProjection,
+        mode: Option<i32>,
+        again_in: &mut Option<Duration>,
+    ) -> Result<Files, VolumeError> {
+        if let Some(from) = &projection.secret {
+            let pick = Pick { kind: "Secret", name: &from.name, mode, optional: from.optional };
+            return self.picked(&pick, from.items.as_deref());
         }
-        files
-    } else {
-        return directory(node, &namespace, volume, own);
-    };
-    write_all(&own, &files).map_err(file)?;
-    Ok(own)
+        if let Some(from) = &projection.config_map {
+            let pick = Pick { kind: "ConfigMap", name: &from.name, mode, optional: from.optional };
+            return self.picked(&pick, from.items.as_deref());
+        }
+        if let Some(from) = &projection.downward_api {
+            return self.fields(from.items.as_deref().unwrap_or_default(), mode);
+        }
+        let Some(from) = &projection.service_account_token else {
+            return Err(VolumeError::Kind { volume: self.volume.name.clone() });
+        };
+        let failed = |error| VolumeError::Token { volume: self.volume.name.clone(), source: Box::new(error) };
+        let (token, renew) = self.tokens.get(&self.node.client, self.pod, from).await.map_err(failed)?;
+        *again_in = Some(again_in.map_or(renew, |known| known.min(renew)));
+        // A token is for those who are meant to have it, where that can be said.
+        let owner = common_user(self.pod).filter(|_| fs_group(self.pod).is_none());
+        let mode = if owner.is_some() || fs_group(self.pod).is_some() { 0o600 } else { bits(mode) };
+        Ok(Files::from([(from.path.clone(), File { content: token.into_bytes(), mode, owner })]))
+    }
+}
+
+/// The group that shares the pod's volumes; only root can give files away.
+fn fs_group(pod: &Pod) -> Option<u32> {
+    let group = pod.spec.as_ref()?.security_context.as_ref()?.fs_group?;
+    u32::try_from(group).ok().filter(|_| is_root())
+}
+
+/// The user all containers run as, if they agree.
+fn common_user(pod: &Pod) -> Option<u32> {
+    let spec = pod.spec.as_ref()?;
+    let of_pod = spec.security_context.as_ref().and_then(|context| context.run_as_user);
+    let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
+    let mut users: Vec<Option<i64>> =
+        containers.map(|one| one.security_context.as_ref().and_then(|own| own.run_as_user).or(of_pod)).collect();
+    users.dedup();
+    let [user] = users[..] else { return None };
+    user.and_then(|user| u32::try_from(user).ok()).filter(|_| is_root())
 }
 
 /// Volumes that are a directory and nothing else.
-fn directory(node: &Node, namespace: &str, volume: &Volume, own: PathBuf) -> Result<PathBuf, VolumeError> {
+fn directory(node: &Node, pod: &Pod, volume: &Volume, own: PathBuf) -> Result<PathBuf, VolumeError> {
     let file = |source| VolumeError::File { volume: volume.name.clone(), source };
-    if volume.empty_dir.is_some() {
-        private_directory(&own).map_err(file)?;
-        return Ok(own);
+    let namespace = &pod.namespace().unwrap_or_default();
+    if let Some(empty) = &volume.empty_dir {
+        // Made once: afterwards it belongs to the containers.
+        if !own.exists() {
+            super::empty_dir::make(&own, empty, pod, &volume.name).map_err(file)?;
+            share(&own, pod).map_err(file)?;
+        }
+        return own.canonicalize().map_err(file);
     }
     if let Some(host) = &volume.host_path {
-        let path = PathBuf::from(&host.path);
-        if host.type_.as_deref() == Some("DirectoryOrCreate") {
-            std::fs::create_dir_all(&path).map_err(file)?;
-        }
-        return Ok(path);
+        return super::empty_dir::of_machine(host).map_err(file);
     }
     let Some(claim) = &volume.persistent_volume_claim else {
         return Err(VolumeError::Kind { volume: volume.name.clone() });
@@ -109,91 +182,64 @@ fn directory(node: &Node, namespace: &str, volume: &Volume, own: PathBuf) -> Res
     let spec = persistent.and_then(|persistent| persistent.spec.as_ref()).ok_or_else(|| failed("has no volume"))?;
     let path = spec.host_path.as_ref().map(|host| &host.path).or(spec.local.as_ref().map(|local| &local.path));
     let path = PathBuf::from(path.ok_or_else(|| failed("is bound to a volume that is not a local directory"))?);
-    private_directory(&path).map_err(file)?;
+    if !path.exists() {
+        private_directory(&path).map_err(file)?;
+    }
+    share(&path, pod).map_err(file)?;
     Ok(path)
 }
 
-async fn projected(
+/// Lets the pod's group and other users in; what the volume lies in keeps everybody else out.
+fn share(path: &Path, pod: &Pod) -> std::io::Result<()> {
+    match fs_group(pod) {
+        Some(group) => files::give_to_group(path, group, 0o660),
+        None => Ok(()),
+    }
+}
+
+/// How files are made of the keys of a Secret or a ConfigMap.
+struct Pick<'a> {
+    kind: &'static str,
+    name: &'a str,
+    mode: Option<i32>,
+    optional: Option<bool>,
+}
+
+impl Pick<'_> {
+    /// All keys, or those that are named.
+    fn from(&self, mut data: Data, items: Option<&[KeyToPath]>) -> Result<Files, SourceError> {
+        let Some(items) = items.filter(|items| !items.is_empty()) else {
+            return Ok(data.into_iter().map(|(key, value)| (key, File::new(value, bits(self.mode)))).collect());
+        };
+        let mut files = Files::new();
+        for item in items {
+            match data.remove(&item.key) {
+                Some(value) => {
+                    files.insert(item.path.clone(), File::new(value, bits(item.mode.or(self.mode))));
+                }
+                None if self.optional == Some(true) => {}
+                None => {
+                    let (name, key) = (self.name.to_owned(), item.key.clone());
+                    return Err(SourceError::NoKey { kind: self.kind, name, key });
+                }
+            }
+        }
+        Ok(files)
+    }
+}
+
+/// The mode of a file, as the API gives it.
+fn bits(mode: Option<i32>) -> u32 {
+    mode.and_then(|mode| u32::try_from(mode).ok()).unwrap_or(0o644) & 0o777
+}
+
+fn fields(
     node: &Node,
     pod: &Pod,
-    volume: &Volume,
-    projection: &VolumeProjection,
+    items: &[DownwardAPIVolumeFile],
     ip: Ipv4Addr,
     mode: Option<i32>,
-    again_in: &mut Option<Duration>,
-) -> Result<Files, VolumeError> {
-    let namespace = pod.namespace().unwrap_or_default();
-    let source = |source| VolumeError::Source { volume: volume.name.clone(), source };
-    if let Some(from) = &projection.secret {
-        let data = keys(secret(node, &namespace, &from.name), from.optional).map_err(source)?;
-        return picked(data, from.items.as_deref(), "Secret", &from.name, mode).map_err(source);
-    }
-    if let Some(from) = &projection.config_map {
-        let data = keys(config_map(node, &namespace, &from.name), from.optional).map_err(source)?;
-        return picked(data, from.items.as_deref(), "ConfigMap", &from.name, mode).map_err(source);
-    }
-    if let Some(from) = &projection.downward_api {
-        return fields(node, pod, from.items.as_deref().unwrap_or_default(), ip).map_err(source);
-    }
-    let Some(from) = &projection.service_account_token else {
-        return Err(VolumeError::Kind { volume: volume.name.clone() });
-    };
-    let (token, lasts) = token(node, pod, from)
-        .await
-        .map_err(|error| VolumeError::Token { volume: volume.name.clone(), source: Box::new(error) })?;
-    let renew = lasts.mul_f32(0.8);
-    *again_in = Some(again_in.map_or(renew, |known| known.min(renew)));
-    Ok(Files::from([(from.path.clone(), (token.into_bytes(), false))]))
-}
-
-async fn token(
-    node: &Node,
-    pod: &Pod,
-    from: &ServiceAccountTokenProjection,
-) -> Result<(String, Duration), kube::Error> {
-    let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
-    let seconds = from.expiration_seconds.unwrap_or(3600);
-    let bound = BoundObjectReference {
-        api_version: Some("v1".into()),
-        kind: Some("Pod".into()),
-        name: Some(pod.name_any()),
-        uid: pod.uid(),
-    };
-    let spec = TokenRequestSpec {
-        audiences: from.audience.iter().cloned().collect(),
-        bound_object_ref: Some(bound),
-        expiration_seconds: Some(seconds),
-    };
-    let request = TokenRequest { spec, ..TokenRequest::default() };
-    let accounts: Api<ServiceAccount> = Api::namespaced(node.client.clone(), &pod.namespace().unwrap_or_default());
-    let name = account.unwrap_or_else(|| "default".to_owned());
-    let answer: TokenRequest = accounts.create_subresource("token", &name, &PostParams::default(), &request).await?;
-    let lasts = Duration::from_secs(u64::try_from(seconds).unwrap_or(3600));
-    Ok((answer.status.map(|status| status.token).unwrap_or_default(), lasts))
-}
-
-/// All keys, or those that are named.
-fn picked(
-    mut data: Data,
-    items: Option<&[KeyToPath]>,
-    kind: &'static str,
-    name: &str,
-    mode: Option<i32>,
 ) -> Result<Files, SourceError> {
-    let executable = |mode: Option<i32>| mode.is_some_and(|mode| mode & 0o100 != 0);
-    let Some(items) = items.filter(|items| !items.is_empty()) else {
-        return Ok(data.into_iter().map(|(key, value)| (key, (value, executable(mode)))).collect());
-    };
-    let mut files = Files::new();
-    for item in items {
-        let missing = || SourceError::NoKey { kind, name: name.to_owned(), key: item.key.clone() };
-        let value = data.remove(&item.key).ok_or_else(missing)?;
-        files.insert(item.path.clone(), (value, executable(item.mode.or(mode))));
-    }
-    Ok(files)
-}
-
-fn fields(node: &Node, pod: &Pod, items: &[DownwardAPIVolumeFile], ip: Ipv4Addr) -> Result<Files, SourceError> {
     let mut files = Files::new();
     for item in items {
         let unsupported = || SourceError::Unsupported { what: "the source", name: item.path.clone() };
@@ -202,7 +248,7 @@ fn fields(node: &Node, pod: &Pod, items: &[DownwardAPIVolumeFile], ip: Ipv4Addr)
             (None, Some(resource)) => resource_of(pod, "", resource)?,
             (None, None) => return Err(unsupported()),
         };
-        files.insert(item.path.clone(), (text.into_bytes(), false));
+        files.insert(item.path.clone(), File::new(text, bits(item.mode.or(mode))));
     }
     Ok(files)
 }
@@ -214,12 +260,17 @@ mod tests {
     #[test]
     fn named_keys_become_named_paths() {
         let data = || Data::from([("tls.crt".to_owned(), b"c".to_vec()), ("tls.key".to_owned(), b"k".to_vec())]);
-        let item = KeyToPath { key: "tls.crt".into(), path: "pki/ca.crt".into(), mode: None };
-        let all = picked(data(), None, "Secret", "s", None).unwrap();
-        assert_eq!(all.keys().collect::<Vec<_>>(), ["tls.crt", "tls.key"]);
-        let some = picked(data(), Some(&[item]), "Secret", "s", None).unwrap();
-        assert_eq!(some.keys().collect::<Vec<_>>(), ["pki/ca.crt"]);
+        let item = KeyToPath { key: "tls.crt".into(), path: "pki/ca.crt".into(), mode: Some(0o400) };
+        let pick = |optional| Pick { kind: "Secret", name: "s", mode: None, optional };
+        let all = pick(None).from(data(), None).unwrap();
+        assert_eq!(
+            all.iter().map(|(name, file)| (&**name, file.mode)).collect::<Vec<_>>(),
+            [("tls.crt", 0o644), ("tls.key", 0o644)]
+        );
+        let some = pick(None).from(data(), Some(&[item])).unwrap();
+        assert_eq!(some.iter().map(|(name, file)| (&**name, file.mode)).collect::<Vec<_>>(), [("pki/ca.crt", 0o400)]);
         let absent = KeyToPath { key: "no".into(), path: "x".into(), mode: None };
-        assert!(picked(data(), Some(&[absent]), "Secret", "s", None).is_err());
+        assert!(pick(None).from(data(), Some(std::slice::from_ref(&absent))).is_err());
+        assert!(pick(Some(true)).from(data(), Some(&[absent])).unwrap().is_empty());
     }
 }

@@ -1,0 +1,164 @@
+//! The suite as a program: asking it for its specs, running some of them, and reading what came of it.
+//!
+//! Holds: a spec is known by its full name; specs that must be alone run after all others, one at a time; what a run said is kept in a
+//! file beside its report.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+pub struct Suite {
+    pub program: PathBuf,
+    /// Where reports and logs go.
+    pub work: PathBuf,
+    pub kubeconfig: PathBuf,
+}
+
+/// How one spec ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    pub name: String,
+    /// In the suite's words: passed, failed, skipped, timedout, panicked, ...
+    pub state: String,
+    pub message: String,
+    pub seconds: f64,
+}
+
+impl Outcome {
+    pub fn passed(&self) -> bool {
+        self.state == "passed"
+    }
+
+    /// The suite itself found that the spec does not apply.
+    pub fn skipped(&self) -> bool {
+        self.state == "skipped"
+    }
+}
+
+/// Longest time for all specs of one job.
+const LIMIT: &str = "--ginkgo.timeout=4h";
+
+impl Suite {
+    /// The names of all conformance specs that match.
+    pub fn specs(&self, focus: Option<&str>) -> Result<Vec<String>> {
+        let report = self.work.join("specs.json");
+        let mut command = self.command(&report, &["--ginkgo.dry-run"]);
+        command.arg(format!("--ginkgo.focus={}", focus.unwrap_or(r"\[(Node)?Conformance\]")));
+        let status =
+            command.stdout(Stdio::null()).stderr(Stdio::null()).status().context("the suite does not start")?;
+        if !status.success() {
+            bail!("{} cannot list its specs ({status})", self.program.display());
+        }
+        let mut names: Vec<String> = read(&report)?.into_iter().filter(Outcome::passed).map(|one| one.name).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    pub fn run(&self, specs: &[String], jobs: usize) -> Result<Vec<Outcome>> {
+        let (alone, together): (Vec<&String>, Vec<&String>) = specs.iter().partition(|name| name.contains("[Serial]"));
+        let mut outcomes = self.beside(&together, jobs.max(1))?;
+        outcomes.extend(self.beside(&alone, 1)?);
+        outcomes.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(outcomes)
+    }
+
+    fn beside(&self, specs: &[&String], jobs: usize) -> Result<Vec<Outcome>> {
+        let mut running = vec![];
+        for job in 0..jobs.min(specs.len()) {
+            let share: Vec<&str> = specs.iter().skip(job).step_by(jobs).map(|name| name.as_str()).collect();
+            let name = if jobs == 1 { "alone".to_owned() } else { format!("job-{job}") };
+            let report = self.work.join(format!("{name}.json"));
+            let _ = std::fs::remove_file(&report);
+            let mut command = self.command(&report, &[LIMIT, "--ginkgo.v"]);
+            command.args(share.iter().map(|name| format!("--ginkgo.focus= {}$", literally(name))));
+            let log = File::create(self.work.join(format!("{name}.log")))?;
+            command.stdout(log.try_clone()?).stderr(log).stdin(Stdio::null());
+            running.push((command.spawn().context("the suite does not start")?, report, share.len()));
+        }
+        let mut outcomes = vec![];
+        for (mut child, report, wanted) in running {
+            child.wait()?;
+            let found: Vec<Outcome> = read(&report)?.into_iter().filter(|one| specs.contains(&&one.name)).collect();
+            if found.len() < wanted {
+                bail!("{} tells of {} specs instead of {wanted}", report.display(), found.len());
+            }
+            outcomes.extend(found);
+        }
+        // Each job reports all specs of the suite, as skipped those that were another job's.
+        outcomes.sort_by(|a, b| a.name.cmp(&b.name).then(a.seconds.total_cmp(&b.seconds).reverse()));
+        outcomes.dedup_by(|later, first| later.name == first.name);
+        // The suite gives a reason where it skips by itself.
+        if let Some(lost) = outcomes.iter().find(|one| one.skipped() && one.message.is_empty()) {
+            bail!("the suite did not run {}: its logs are in {}", lost.name, self.work.display());
+        }
+        Ok(outcomes)
+    }
+
+    fn command(&self, report: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg(format!("--kubeconfig={}", self.kubeconfig.display()));
+        command.args(["--provider=skeleton", "--ginkgo.no-color", "--dump-logs-on-failure=false"]);
+        command.arg(format!("--ginkgo.json-report={}", report.display())).args(arguments);
+        command
+    }
+}
+
+fn read(report: &Path) -> Result<Vec<Outcome>> {
+    let text = std::fs::read(report).with_context(|| format!("the suite left no {}", report.display()))?;
+    let all: Value = serde_json::from_slice(&text)?;
+    let specs =
+        all.as_array().into_iter().flatten().flat_map(|suite| suite["SpecReports"].as_array().into_iter().flatten());
+    Ok(specs.filter(|spec| spec["LeafNodeType"] == "It").map(outcome).collect())
+}
+
+fn outcome(spec: &Value) -> Outcome {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let above = spec["ContainerHierarchyTexts"].as_array().into_iter().flatten().map(text);
+    let words: Vec<String> = above.chain([text(&spec["LeafNodeText"])]).collect();
+    Outcome {
+        name: words.join(" "),
+        state: text(&spec["State"]),
+        message: text(&spec["Failure"]["Message"]),
+        seconds: spec["RunTime"].as_f64().unwrap_or_default() / 1e9,
+    }
+}
+
+/// A text as a regular expression that matches it alone.
+fn literally(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if !c.is_alphanumeric() && c != ' ' && c != '_' {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_matched_as_it_stands() {
+        assert_eq!(literally("[sig-node] a (b) c/d"), r"\[sig\-node\] a \(b\) c\/d");
+    }
+
+    #[test]
+    fn an_outcome_is_read_from_a_report() {
+        let spec = serde_json::json!({
+            "ContainerHierarchyTexts": ["[sig-node] Pods", "when"], "LeafNodeText": "runs", "State": "failed",
+            "Failure": {"Message": "no"}, "RunTime": 1_500_000_000,
+        });
+        let expected = Outcome {
+            name: "[sig-node] Pods when runs".into(),
+            state: "failed".into(),
+            message: "no".into(),
+            seconds: 1.5,
+        };
+        assert_eq!(outcome(&spec), expected);
+    }
+}
