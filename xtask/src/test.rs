@@ -45,7 +45,12 @@ fn stage(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
 
 /// Puts every component that the tests start into the local store; nothing is fetched twice.
 pub fn fetch(root: &Path) -> Result<()> {
-    run::to_success(run::cargo(root, &["run", "--quiet", "--package", "hangar", "--", "components", "fetch"]))
+    let fetch = ["run", "--quiet", "--package", "hangar", "--", "components", "fetch"];
+    run::to_success(run::cargo(root, &fetch))?;
+    for name in ["konnectivity-server", "konnectivity-agent"] {
+        run::to_success(run::cargo(root, &[&fetch[..], &[name]].concat()))?;
+    }
+    Ok(())
 }
 
 fn tests(root: &Path, options: &Options) -> Result<()> {

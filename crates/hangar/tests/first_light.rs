@@ -20,6 +20,7 @@ fn from_a_manifest_to_a_working_cluster_and_back_to_nothing() {
     the_substitution_is_in_an_event_and_a_condition(&plane, substitute.expect(&said));
     the_node_is_what_nova_and_neutron_gave(&plane);
     pods_run_in_the_tenant(&plane);
+    an_agent_of_konnectivity_is_let_in_by_its_token_alone(&plane);
     scale(&plane);
     wrong_user_data_keeps_a_node_out(&plane);
     the_clouds_words_are_shown_and_it_heals(&plane);
@@ -77,6 +78,86 @@ fn pods_run_in_the_tenant(plane: &Plane) {
         CLUSTER,
         &["wait", "-n", "kube-system", "deployment/coredns", "--for=condition=Available", "--timeout=120s"],
     );
+}
+
+/// What an agent says when no server takes it.
+const REJECTED: [&str; 3] = ["lookup failure", "Unauthenticated", "cannot connect once"];
+
+/// The real agent, started here as a node would: hollow nodes only say that theirs runs.
+fn an_agent_of_konnectivity_is_let_in_by_its_token_alone(plane: &Plane) {
+    let object = plane.get("kamajicontrolplane/kamaji-quickstart-control-plane");
+    assert_eq!(condition(&object, "KonnectivityReady"), ("True".to_owned(), String::new()));
+    let service = plane.get("service/kamaji-quickstart-control-plane");
+    let host = service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let kubeconfig = plane.ok(&["get", "kubeconfig", CLUSTER]);
+    std::fs::write(path("ca.crt"), authority(&kubeconfig)).unwrap();
+    for (audience, let_in) in [("somebody-else", false), ("system:konnectivity-server", true)] {
+        let audience = format!("--audience={audience}");
+        let words = ["create", "token", "konnectivity-agent", "-n", "kube-system", &audience];
+        std::fs::write(path("token"), plane.tenant(CLUSTER, &words).trim()).unwrap();
+        let agent = Agent::start(host, &path("ca.crt"), &path("token"));
+        let rejected = || REJECTED.iter().any(|words| agent.log().contains(words));
+        plane::until("the agent to be let in or not", || agent.is_ready() || rejected());
+        assert_eq!(agent.is_ready(), let_in, "{}", agent.log());
+    }
+}
+
+fn authority(kubeconfig: &str) -> Vec<u8> {
+    use base64::Engine as _;
+    let text = kubeconfig.split("certificate-authority-data").nth(1).unwrap();
+    let text = text.trim_start_matches(['"', ':', ' ']).split(['"', '\n', ',']).next().unwrap();
+    base64::engine::general_purpose::STANDARD.decode(text.trim()).unwrap()
+}
+
+/// A konnectivity-agent until it is dropped.
+struct Agent {
+    process: std::process::Child,
+    health: u16,
+    log: std::path::PathBuf,
+}
+
+impl Agent {
+    fn start(host: &str, ca: &std::path::Path, token: &std::path::Path) -> Self {
+        let version = hangar_embedded::default_version("konnectivity-agent");
+        let store = hangar_embedded::Store::new(hangar_embedded::StoreOptions::default());
+        let program = store.at_hand("konnectivity-agent", &version).expect("run `cargo xtask fetch` first");
+        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let (health, admin, log) = (free(), free(), token.with_extension("log"));
+        let file = std::fs::File::create(&log).unwrap();
+        let mut command = std::process::Command::new(program);
+        command.args([format!("--proxy-server-host={host}"), "--proxy-server-port=8132".into()]);
+        command.args([format!("--health-server-port={health}"), format!("--admin-server-port={admin}")]);
+        command
+            .arg("--health-server-host=127.0.0.1")
+            .arg("--ca-cert")
+            .arg(ca)
+            .arg("--service-account-token-path")
+            .arg(token);
+        let process = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
+        Self { process, health, log }
+    }
+
+    /// Its own word: it is ready when a server has let it in.
+    fn is_ready(&self) -> bool {
+        use std::io::{Read as _, Write as _};
+        let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", self.health)) else { return false };
+        let mut answer = String::new();
+        let sent = stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n");
+        sent.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains(" 200 ")
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
 }
 
 fn scale(plane: &Plane) {

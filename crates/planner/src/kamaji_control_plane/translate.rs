@@ -157,3 +157,26 @@ fn placement(deployment: &Value) -> Value {
 fn texts(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn konnectivity_has_defaults_and_the_users_words_win() {
+        let version = KubeVersion::parse("v1.28.10").unwrap();
+        let plain = konnectivity(&json!({}), &version);
+        assert_eq!((plain.port, plain.agent_replicas, plain.host_network), (8132, None, false));
+        assert_eq!(plain.server_image, "registry.k8s.io/kas-network-proxy/proxy-server:v0.28.0");
+        assert_eq!(plain.agent_image, "registry.k8s.io/kas-network-proxy/proxy-agent:v0.28.0");
+        assert_eq!(plain.tolerations[0]["key"], "CriticalAddonsOnly");
+        let spec = json!({
+            "server": { "port": 9000, "image": "mirror/server", "version": "v0.30.1", "extraArgs": ["--v=4"] },
+            "agent": { "mode": "Deployment", "replicas": 3, "hostNetwork": true, "tolerations": [] },
+        });
+        let chosen = konnectivity(&spec, &version);
+        assert_eq!((chosen.port, chosen.agent_replicas, chosen.host_network), (9000, Some(3), true));
+        assert_eq!((chosen.server_image.as_str(), chosen.server_args.len()), ("mirror/server:v0.30.1", 1));
+        assert_eq!(chosen.tolerations, json!([]));
+    }
+}
