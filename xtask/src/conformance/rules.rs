@@ -11,8 +11,6 @@ pub enum Reason {
     Network,
     Kernel,
     Runtime,
-    Nodes,
-    Storage,
 }
 
 impl Reason {
@@ -26,14 +24,14 @@ impl Reason {
             Reason::Kernel => {
                 "needs something of the kernel that a process does not have by itself (sysctls, cgroups of its own, capabilities)"
             }
-            Reason::Runtime => "needs a container runtime: attach, ephemeral containers, runtime classes, resizing",
-            Reason::Nodes => "needs several nodes, or changes the node itself",
-            Reason::Storage => "needs a storage driver",
+            Reason::Runtime => {
+                "needs what a container runtime does: containers that are added to a running pod, streams over websockets of old"
+            }
         }
     }
 }
 
-use Reason::{Image, Kernel, Network, Nodes, NotOurs, Runtime, Storage};
+use Reason::{Image, Kernel, Network, NotOurs, Runtime};
 
 const RULES: &[(&str, Reason)] = &[
     ("[sig-api-machinery]", NotOurs),
@@ -41,7 +39,52 @@ const RULES: &[(&str, Reason)] = &[
     ("[sig-instrumentation]", NotOurs),
     ("[sig-scheduling]", NotOurs),
     ("[sig-cli]", NotOurs),
+    // The kernel of the machine, and what it is built with.
+    ("Sysctls [LinuxOnly] [NodeConformance] should support sysctls", Kernel),
+    ("PrivilegedPod", Kernel),
+    // Pulling, and what only the image has.
+    ("should be able to pull image", Image),
+    ("should not be able to pull image from invalid registry", Image),
+    ("should not be able to pull from private registry", Image),
+    ("when creating containers with AllowPrivilegeEscalation", Image),
+    // The shell of busybox: dash, the machine's, drops variables with a dash in their name and has other words for errors.
+    ("ConfigMap should be consumable as environment variable names with various prefixes", Image),
+    ("ConfigMap should be consumable via the environment", Image),
+    ("Secrets should be consumable as environment variable names", Image),
+    ("Secrets should be consumable via the environment", Image),
+    ("read only busybox container should not write to root filesystem", Image),
+    // What a process does not have.
+    ("Ephemeral Containers", Runtime),
+    ("over websockets", Runtime),
+    // One network for all: several pods cannot listen on the same port of all addresses, and no EndpointSlice can hold a loopback address.
+    ("Networking Granular Checks", Network),
+    ("HostPort validates", Network),
+    ("EndpointSlice should create Endpoints and EndpointSlices", Network),
+    ("EndpointSlice should create and delete Endpoints", Network),
+    ("EndpointSlice should have Endpoints and EndpointSlices pointing to API Server", Network),
+    ("EndpointSlice should support a Service", Network),
+    ("EndpointSliceMirroring", Network),
+    ("Service endpoints latency", Network),
+    ("session affinity", Network),
+    ("Services should serve", Network),
+    ("Services should be able to change the type", Network),
+    ("functioning NodePort service", Network),
+    ("DNS should", Network),
+    ("should serve a basic image on each replica", Network),
 ];
+
+/// Specs whose pods listen on a port of all addresses: they run one after the other.
+const LISTENING: &[&str] = &[
+    "Container Lifecycle Hook",
+    "[sig-network]",
+    "Probing container",
+    "PreStop",
+    "environment variables for services",
+];
+
+pub fn listens(spec: &str) -> bool {
+    LISTENING.iter().any(|part| spec.contains(part))
+}
 
 /// What is run, and what is not with the reason.
 pub struct Chosen {

@@ -10,6 +10,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use super::rules;
+
 pub struct Suite {
     pub program: PathBuf,
     /// Where reports and logs go.
@@ -57,42 +59,43 @@ impl Suite {
         Ok(names)
     }
 
+    /// Runs all specs: `jobs` at a time, those whose pods listen in a lane of their own, and those that must be alone at the end.
     pub fn run(&self, specs: &[String], jobs: usize) -> Result<Vec<Outcome>> {
-        let (alone, together): (Vec<&String>, Vec<&String>) = specs.iter().partition(|name| name.contains("[Serial]"));
-        let mut outcomes = self.beside(&together, jobs.max(1))?;
-        outcomes.extend(self.beside(&alone, 1)?);
+        let (alone, together): (Vec<&str>, Vec<&str>) =
+            specs.iter().map(String::as_str).partition(|name| name.contains("[Serial]"));
+        let (listening, others): (Vec<&str>, Vec<&str>) = together.into_iter().partition(|name| rules::listens(name));
+        let jobs = jobs.max(1);
+        let mut lanes: Vec<Vec<&str>> =
+            (0..jobs).map(|job| others.iter().skip(job).step_by(jobs).copied().collect()).collect();
+        lanes.push(listening);
+        let mut outcomes = self.beside("lane", &lanes)?;
+        outcomes.extend(self.beside("alone", &[alone])?);
         outcomes.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(outcomes)
     }
 
-    fn beside(&self, specs: &[&String], jobs: usize) -> Result<Vec<Outcome>> {
+    fn beside(&self, name: &str, lanes: &[Vec<&str>]) -> Result<Vec<Outcome>> {
         let mut running = vec![];
-        for job in 0..jobs.min(specs.len()) {
-            let share: Vec<&str> = specs.iter().skip(job).step_by(jobs).map(|name| name.as_str()).collect();
-            let name = if jobs == 1 { "alone".to_owned() } else { format!("job-{job}") };
-            let report = self.work.join(format!("{name}.json"));
+        for (number, lane) in lanes.iter().enumerate().filter(|(_, lane)| !lane.is_empty()) {
+            let report = self.work.join(format!("{name}-{number}.json"));
             let _ = std::fs::remove_file(&report);
             let mut command = self.command(&report, &[LIMIT, "--ginkgo.v"]);
-            command.args(share.iter().map(|name| format!("--ginkgo.focus= {}$", literally(name))));
-            let log = File::create(self.work.join(format!("{name}.log")))?;
+            command.args(lane.iter().map(|name| format!("--ginkgo.focus= {}$", literally(name))));
+            let log = File::create(self.work.join(format!("{name}-{number}.log")))?;
             command.stdout(log.try_clone()?).stderr(log).stdin(Stdio::null());
-            running.push((command.spawn().context("the suite does not start")?, report, share.len()));
+            running.push((command.spawn().context("the suite does not start")?, report, lane));
         }
         let mut outcomes = vec![];
-        for (mut child, report, wanted) in running {
+        for (mut child, report, lane) in running {
             child.wait()?;
-            let found: Vec<Outcome> = read(&report)?.into_iter().filter(|one| specs.contains(&&one.name)).collect();
-            if found.len() < wanted {
-                bail!("{} tells of {} specs instead of {wanted}", report.display(), found.len());
+            let found: Vec<Outcome> =
+                read(&report)?.into_iter().filter(|one| lane.contains(&one.name.as_str())).collect();
+            // The suite gives a reason where it skips by itself.
+            let ran = found.iter().filter(|one| !one.skipped() || !one.message.is_empty()).count();
+            if ran < lane.len() {
+                bail!("{} tells of {ran} specs instead of {}", report.display(), lane.len());
             }
             outcomes.extend(found);
-        }
-        // Each job reports all specs of the suite, as skipped those that were another job's.
-        outcomes.sort_by(|a, b| a.name.cmp(&b.name).then(a.seconds.total_cmp(&b.seconds).reverse()));
-        outcomes.dedup_by(|later, first| later.name == first.name);
-        // The suite gives a reason where it skips by itself.
-        if let Some(lost) = outcomes.iter().find(|one| one.skipped() && one.message.is_empty()) {
-            bail!("the suite did not run {}: its logs are in {}", lost.name, self.work.display());
         }
         Ok(outcomes)
     }
