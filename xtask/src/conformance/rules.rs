@@ -11,6 +11,7 @@ pub enum Reason {
     Network,
     Kernel,
     Runtime,
+    Slow,
 }
 
 impl Reason {
@@ -27,11 +28,12 @@ impl Reason {
             Reason::Runtime => {
                 "needs what a container runtime does: containers that are added to a running pod, streams over websockets of old"
             }
+            Reason::Slow => "not run: waits for more than ten minutes at a time",
         }
     }
 }
 
-use Reason::{Image, Kernel, Network, NotOurs, Runtime};
+use Reason::{Image, Kernel, Network, NotOurs, Runtime, Slow};
 
 const RULES: &[(&str, Reason)] = &[
     ("[sig-api-machinery]", NotOurs),
@@ -47,12 +49,10 @@ const RULES: &[(&str, Reason)] = &[
     ("should not be able to pull image from invalid registry", Image),
     ("should not be able to pull from private registry", Image),
     ("when creating containers with AllowPrivilegeEscalation", Image),
-    // The shell of busybox: dash, the machine's, drops variables with a dash in their name and has other words for errors.
-    ("ConfigMap should be consumable as environment variable names with various prefixes", Image),
-    ("ConfigMap should be consumable via the environment", Image),
-    ("Secrets should be consumable as environment variable names", Image),
-    ("Secrets should be consumable via the environment", Image),
+    // The shell of busybox has its own words for errors.
     ("read only busybox container should not write to root filesystem", Image),
+    ("should cap back-off at MaxContainerBackOff", Slow),
+    ("back-off timer reset on image update", Slow),
     // What a process does not have.
     ("Ephemeral Containers", Runtime),
     ("over websockets", Runtime),
@@ -70,6 +70,7 @@ const RULES: &[(&str, Reason)] = &[
     ("Services should be able to change the type", Network),
     ("functioning NodePort service", Network),
     ("DNS should", Network),
+    ("Proxy version v1", Network),
     ("should serve a basic image on each replica", Network),
 ];
 
