@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::rules;
 
@@ -40,6 +40,7 @@ impl Outcome {
     }
 }
 
+const KEPT: &str = "outcomes.json";
 /// Longest time for all specs of one job.
 const LIMIT: &str = "--ginkgo.timeout=4h";
 
@@ -63,15 +64,41 @@ impl Suite {
     pub fn run(&self, specs: &[String], jobs: usize) -> Result<Vec<Outcome>> {
         let (alone, together): (Vec<&str>, Vec<&str>) =
             specs.iter().map(String::as_str).partition(|name| name.contains("[Serial]"));
-        let (listening, others): (Vec<&str>, Vec<&str>) = together.into_iter().partition(|name| rules::listens(name));
+        let (listening, others): (Vec<&str>, Vec<&str>) =
+            together.into_iter().partition(|name| rules::listening_lane(name).is_some());
         let jobs = jobs.max(1);
         let mut lanes: Vec<Vec<&str>> =
             (0..jobs).map(|job| others.iter().skip(job).step_by(jobs).copied().collect()).collect();
-        lanes.push(listening);
+        for lane in 0..rules::LISTENING.len() {
+            lanes.push(listening.iter().filter(|name| rules::listening_lane(name) == Some(lane)).copied().collect());
+        }
         let mut outcomes = self.beside("lane", &lanes)?;
         outcomes.extend(self.beside("alone", &[alone])?);
         outcomes.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(outcomes)
+    }
+
+    /// Keeps what was found out, for a later run that only has to do the rest.
+    pub fn keep(&self, outcomes: &[Outcome]) -> Result<()> {
+        let all: Vec<Value> = outcomes
+            .iter()
+            .map(|one| json!({"name": one.name, "state": one.state, "message": one.message, "seconds": one.seconds}))
+            .collect();
+        Ok(std::fs::write(self.work.join(KEPT), serde_json::to_vec_pretty(&all)?)?)
+    }
+
+    /// What an earlier run found out.
+    pub fn kept(&self) -> Vec<Outcome> {
+        let text = std::fs::read(self.work.join(KEPT)).unwrap_or_default();
+        let all: Vec<Value> = serde_json::from_slice(&text).unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let one = |value: &Value| Outcome {
+            name: text(&value["name"]),
+            state: text(&value["state"]),
+            message: text(&value["message"]),
+            seconds: value["seconds"].as_f64().unwrap_or_default(),
+        };
+        all.iter().map(one).collect()
     }
 
     fn beside(&self, name: &str, lanes: &[Vec<&str>]) -> Result<Vec<Outcome>> {
@@ -88,12 +115,14 @@ impl Suite {
         let mut outcomes = vec![];
         for (mut child, report, lane) in running {
             child.wait()?;
-            let found: Vec<Outcome> =
+            let mut found: Vec<Outcome> =
                 read(&report)?.into_iter().filter(|one| lane.contains(&one.name.as_str())).collect();
-            // The suite gives a reason where it skips by itself.
-            let ran = found.iter().filter(|one| !one.skipped() || !one.message.is_empty()).count();
-            if ran < lane.len() {
-                bail!("{} tells of {ran} specs instead of {}", report.display(), lane.len());
+            // The suite gives a reason where it skips by itself; otherwise it was interrupted before.
+            for lost in found.iter_mut().filter(|one| one.skipped() && one.message.is_empty()) {
+                lost.state = "not run".to_owned();
+            }
+            if found.len() < lane.len() {
+                bail!("{} tells of {} specs instead of {}", report.display(), found.len(), lane.len());
             }
             outcomes.extend(found);
         }

@@ -105,7 +105,7 @@ async fn until_end(updates: &mut Updates, shutdown: &CancellationToken) -> Reaso
 impl Life {
     /// Ends when the pod is stopped or has run to its end.
     async fn live(self: Arc<Self>) {
-        if let Some((reason, message)) = super::admission::refused(&self.pod) {
+        if let Some((reason, message)) = super::admission::refused(&self.pod, &self.node.watched.pods.all()) {
             self.node.events.warning(&*self.pod, reason, &message).await;
             self.board.set_course(|course| course.failed = Some((reason, message)));
             while !self.write(&mut None, None).await {
