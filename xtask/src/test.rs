@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-use crate::{lint, run};
+use crate::{conformance, lint, run};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -31,7 +31,11 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     if !options.quick {
         stage("components", || fetch(root))?;
     }
-    stage("tests", || tests(root, options))
+    stage("tests", || tests(root, options))?;
+    if options.quick || options.filter.is_some() {
+        return Ok(());
+    }
+    stage("conformance, a sample", || conformance::sample(root))
 }
 
 fn stage(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {

@@ -11,8 +11,7 @@ pub enum Reason {
     Network,
     Kernel,
     Runtime,
-    Nodes,
-    Storage,
+    Slow,
 }
 
 impl Reason {
@@ -26,14 +25,15 @@ impl Reason {
             Reason::Kernel => {
                 "needs something of the kernel that a process does not have by itself (sysctls, cgroups of its own, capabilities)"
             }
-            Reason::Runtime => "needs a container runtime: attach, ephemeral containers, runtime classes, resizing",
-            Reason::Nodes => "needs several nodes, or changes the node itself",
-            Reason::Storage => "needs a storage driver",
+            Reason::Runtime => {
+                "needs what a container runtime does: containers that are added to a running pod, streams over websockets of old"
+            }
+            Reason::Slow => "not run: waits for more than ten minutes at a time",
         }
     }
 }
 
-use Reason::{Image, Kernel, Network, Nodes, NotOurs, Runtime, Storage};
+use Reason::{Image, Kernel, Network, NotOurs, Runtime, Slow};
 
 const RULES: &[(&str, Reason)] = &[
     ("[sig-api-machinery]", NotOurs),
@@ -41,7 +41,65 @@ const RULES: &[(&str, Reason)] = &[
     ("[sig-instrumentation]", NotOurs),
     ("[sig-scheduling]", NotOurs),
     ("[sig-cli]", NotOurs),
+    // The kernel of the machine, and what it is built with.
+    ("Sysctls [LinuxOnly] [NodeConformance] should support sysctls", Kernel),
+    ("PrivilegedPod", Kernel),
+    // Pulling, and what only the image has.
+    ("should be able to pull image", Image),
+    ("should not be able to pull image from invalid registry", Image),
+    ("should not be able to pull from private registry", Image),
+    ("when creating containers with AllowPrivilegeEscalation", Image),
+    // They take a page away from the web server, which must then answer 404; ours shows the directory.
+    ("Burst scaling should run to completion even with unhealthy pods", Image),
+    ("Scaling should happen in predictable order and halt", Image),
+    ("should perform rolling updates and roll backs of template modifications", Image),
+    // The shell of busybox has its own words for errors.
+    ("read only busybox container should not write to root filesystem", Image),
+    ("should cap back-off at MaxContainerBackOff", Slow),
+    ("back-off timer reset on image update", Slow),
+    // What a process does not have.
+    ("Ephemeral Containers", Runtime),
+    ("over websockets", Runtime),
+    // One network for all: several pods cannot listen on the same port of all addresses, and no EndpointSlice can hold a loopback address.
+    ("Networking Granular Checks", Network),
+    ("HostPort validates", Network),
+    ("EndpointSlice should create Endpoints and EndpointSlices", Network),
+    ("EndpointSlice should create and delete Endpoints", Network),
+    ("EndpointSlice should have Endpoints and EndpointSlices pointing to API Server", Network),
+    ("EndpointSlice should support a Service", Network),
+    ("EndpointSliceMirroring", Network),
+    ("Service endpoints latency", Network),
+    ("session affinity", Network),
+    ("Services should serve", Network),
+    ("Services should be able to change the type", Network),
+    ("functioning NodePort service", Network),
+    ("DNS should", Network),
+    ("Proxy version v1", Network),
+    ("should serve a basic image on each replica", Network),
 ];
+
+/// Specs whose pods listen on a port of all addresses: those that want the same port run one after the other, in lanes of their own.
+pub const LISTENING: &[&[&str]] = &[
+    &[
+        "Container Lifecycle Hook",
+        "tcp:8080",
+        "monotonically increasing",
+        "should be restarted with a /healthz",
+        "PreStop",
+    ],
+    &[
+        "should *not* be restarted with a /healthz",
+        "GRPC",
+        "with readiness probe",
+        "timeoutGracePeriodSeconds",
+        "[sig-network]",
+    ],
+];
+
+/// The lane of a spec that listens.
+pub fn listening_lane(spec: &str) -> Option<usize> {
+    LISTENING.iter().position(|lane| lane.iter().any(|part| spec.contains(part)))
+}
 
 /// What is run, and what is not with the reason.
 pub struct Chosen {

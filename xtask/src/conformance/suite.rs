@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
+use serde_json::{Value, json};
+
+use super::rules;
 
 pub struct Suite {
     pub program: PathBuf,
@@ -38,6 +40,7 @@ impl Outcome {
     }
 }
 
+const KEPT: &str = "outcomes.json";
 /// Longest time for all specs of one job.
 const LIMIT: &str = "--ginkgo.timeout=4h";
 
@@ -57,42 +60,71 @@ impl Suite {
         Ok(names)
     }
 
+    /// Runs all specs: `jobs` at a time, those whose pods listen in a lane of their own, and those that must be alone at the end.
     pub fn run(&self, specs: &[String], jobs: usize) -> Result<Vec<Outcome>> {
-        let (alone, together): (Vec<&String>, Vec<&String>) = specs.iter().partition(|name| name.contains("[Serial]"));
-        let mut outcomes = self.beside(&together, jobs.max(1))?;
-        outcomes.extend(self.beside(&alone, 1)?);
+        let (alone, together): (Vec<&str>, Vec<&str>) =
+            specs.iter().map(String::as_str).partition(|name| name.contains("[Serial]"));
+        let (listening, others): (Vec<&str>, Vec<&str>) =
+            together.into_iter().partition(|name| rules::listening_lane(name).is_some());
+        let jobs = jobs.max(1);
+        let mut lanes: Vec<Vec<&str>> =
+            (0..jobs).map(|job| others.iter().skip(job).step_by(jobs).copied().collect()).collect();
+        for lane in 0..rules::LISTENING.len() {
+            lanes.push(listening.iter().filter(|name| rules::listening_lane(name) == Some(lane)).copied().collect());
+        }
+        let mut outcomes = self.beside("lane", &lanes)?;
+        outcomes.extend(self.beside("alone", &[alone])?);
         outcomes.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(outcomes)
     }
 
-    fn beside(&self, specs: &[&String], jobs: usize) -> Result<Vec<Outcome>> {
+    /// Keeps what was found out, for a later run that only has to do the rest.
+    pub fn keep(&self, outcomes: &[Outcome]) -> Result<()> {
+        let all: Vec<Value> = outcomes
+            .iter()
+            .map(|one| json!({"name": one.name, "state": one.state, "message": one.message, "seconds": one.seconds}))
+            .collect();
+        Ok(std::fs::write(self.work.join(KEPT), serde_json::to_vec_pretty(&all)?)?)
+    }
+
+    /// What an earlier run found out.
+    pub fn kept(&self) -> Vec<Outcome> {
+        let text = std::fs::read(self.work.join(KEPT)).unwrap_or_default();
+        let all: Vec<Value> = serde_json::from_slice(&text).unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let one = |value: &Value| Outcome {
+            name: text(&value["name"]),
+            state: text(&value["state"]),
+            message: text(&value["message"]),
+            seconds: value["seconds"].as_f64().unwrap_or_default(),
+        };
+        all.iter().map(one).collect()
+    }
+
+    fn beside(&self, name: &str, lanes: &[Vec<&str>]) -> Result<Vec<Outcome>> {
         let mut running = vec![];
-        for job in 0..jobs.min(specs.len()) {
-            let share: Vec<&str> = specs.iter().skip(job).step_by(jobs).map(|name| name.as_str()).collect();
-            let name = if jobs == 1 { "alone".to_owned() } else { format!("job-{job}") };
-            let report = self.work.join(format!("{name}.json"));
+        for (number, lane) in lanes.iter().enumerate().filter(|(_, lane)| !lane.is_empty()) {
+            let report = self.work.join(format!("{name}-{number}.json"));
             let _ = std::fs::remove_file(&report);
             let mut command = self.command(&report, &[LIMIT, "--ginkgo.v"]);
-            command.args(share.iter().map(|name| format!("--ginkgo.focus= {}$", literally(name))));
-            let log = File::create(self.work.join(format!("{name}.log")))?;
+            command.args(lane.iter().map(|name| format!("--ginkgo.focus= {}$", literally(name))));
+            let log = File::create(self.work.join(format!("{name}-{number}.log")))?;
             command.stdout(log.try_clone()?).stderr(log).stdin(Stdio::null());
-            running.push((command.spawn().context("the suite does not start")?, report, share.len()));
+            running.push((command.spawn().context("the suite does not start")?, report, lane));
         }
         let mut outcomes = vec![];
-        for (mut child, report, wanted) in running {
+        for (mut child, report, lane) in running {
             child.wait()?;
-            let found: Vec<Outcome> = read(&report)?.into_iter().filter(|one| specs.contains(&&one.name)).collect();
-            if found.len() < wanted {
-                bail!("{} tells of {} specs instead of {wanted}", report.display(), found.len());
+            let mut found: Vec<Outcome> =
+                read(&report)?.into_iter().filter(|one| lane.contains(&one.name.as_str())).collect();
+            // The suite gives a reason where it skips by itself; otherwise it was interrupted before.
+            for lost in found.iter_mut().filter(|one| one.skipped() && one.message.is_empty()) {
+                lost.state = "not run".to_owned();
+            }
+            if found.len() < lane.len() {
+                bail!("{} tells of {} specs instead of {}", report.display(), found.len(), lane.len());
             }
             outcomes.extend(found);
-        }
-        // Each job reports all specs of the suite, as skipped those that were another job's.
-        outcomes.sort_by(|a, b| a.name.cmp(&b.name).then(a.seconds.total_cmp(&b.seconds).reverse()));
-        outcomes.dedup_by(|later, first| later.name == first.name);
-        // The suite gives a reason where it skips by itself.
-        if let Some(lost) = outcomes.iter().find(|one| one.skipped() && one.message.is_empty()) {
-            bail!("the suite did not run {}: its logs are in {}", lost.name, self.work.display());
         }
         Ok(outcomes)
     }

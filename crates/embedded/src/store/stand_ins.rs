@@ -20,13 +20,16 @@ pub(super) fn of_machine(name: &str, tag: Option<&str>) -> Option<Program> {
         "busybox" | "alpine" | "debian" | "ubuntu" | "bash" => &[],
         _ => return None,
     };
+    // The shell of such images knows more than POSIX has, `[[` for one; bash does too.
+    let bash = Some(PathBuf::from("/bin/bash")).filter(|path| name != "pause" && path.is_file());
+    let seen_at = bash.iter().map(|_| PathBuf::from("/bin/sh")).collect();
     Some(Program {
-        path: PathBuf::from("/bin/sh"),
+        path: bash.unwrap_or_else(|| PathBuf::from("/bin/sh")),
         version: format!("{name}:{}", tag.unwrap_or("latest")),
         substituted_for: None,
         dropped_flags: vec![],
         words: words.iter().map(|word| (*word).to_owned()).collect(),
-        seen_at: vec![],
+        seen_at,
         files: vec![],
         machine: true,
     })

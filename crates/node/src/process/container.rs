@@ -227,7 +227,8 @@ impl Job {
 
     async fn tell_program(&self, program: Option<&Program>) {
         let image = self.container.image.clone().unwrap_or_default();
-        let image_id = program.map_or_else(
+        let own = program.filter(|program| !program.machine);
+        let image_id = own.map_or_else(
             || "hangar://machine".into(),
             |p| format!("hangar://{}@{}", p.path.file_name().unwrap_or_default().to_string_lossy(), p.version),
         );

@@ -57,7 +57,11 @@ impl Job {
         };
         let (path, args, program) = self.program(&env, &mounts, &binds).await.map_err(|said| ("ErrImagePull", said))?;
         let address = BTreeMap::from([(POD_IP.to_owned(), self.ip.to_string())]);
-        let args = if program.is_some() { args.iter().map(|word| expand(word, &address)).collect() } else { args };
+        let args = if program.as_ref().is_some_and(|one| !one.machine) {
+            args.iter().map(|word| expand(word, &address)).collect()
+        } else {
+            args
+        };
         let own = self.directory.join(&self.container.name);
         files::private_directory(&own).map_err(broken)?;
         let restarts = self.board.snapshot().get(self.index).map_or(0, |record| record.restarts);
@@ -131,7 +135,7 @@ impl Job {
                 binds.push(Bind { from, at, read_only: false });
             }
         }
-        if let Some(program) = program.filter(|program| !program.machine) {
+        if let Some(program) = program {
             let from = &program.path;
             binds.extend(program_paths(program).into_iter().map(|at| Bind {
                 from: from.clone(),
@@ -192,7 +196,7 @@ impl Job {
 
 fn program_paths(program: &Program) -> Vec<PathBuf> {
     match (program.seen_at.is_empty(), program.path.file_name()) {
-        (true, Some(name)) => vec![Path::new("/usr/local/bin").join(name)],
+        (true, Some(name)) if !program.machine => vec![Path::new("/usr/local/bin").join(name)],
         _ => program.seen_at.clone(),
     }
 }

@@ -82,7 +82,8 @@ pub struct Program {
     pub dropped_flags: Vec<String>,
     /// The words it is started with if the container gives neither command nor arguments.
     pub words: Vec<String>,
-    /// Where containers with a root of their own find it; it is run by the first of these paths. Empty: in `/usr/local/bin`.
+    /// Where containers with a root of their own find it; it is run by the first of these paths. Empty: in `/usr/local/bin`, or where it is if
+    /// it is the machine's.
     pub seen_at: Vec<PathBuf>,
     /// Files of the image, by path.
     pub files: Vec<ImageFile>,

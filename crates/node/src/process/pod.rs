@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Node;
 use super::board::Board;
-use super::status::{hold_back, pod_status};
+use super::status::{NO_EPHEMERAL, hold_back, pod_status};
 use super::tokens::Tokens;
 use super::volumes::{Prepared, prepare};
 
@@ -105,7 +105,7 @@ async fn until_end(updates: &mut Updates, shutdown: &CancellationToken) -> Reaso
 impl Life {
     /// Ends when the pod is stopped or has run to its end.
     async fn live(self: Arc<Self>) {
-        if let Some((reason, message)) = super::admission::refused(&self.pod) {
+        if let Some((reason, message)) = super::admission::refused(&self.pod, &self.node.watched.pods.all()) {
             self.node.events.warning(&*self.pod, reason, &message).await;
             self.board.set_course(|course| course.failed = Some((reason, message)));
             while !self.write(&mut None, None).await {
@@ -195,18 +195,30 @@ impl Life {
     }
 
     async fn report(self: Arc<Self>, ip: std::net::Ipv4Addr) {
-        let mut written = None;
-        let gates = self.pod.spec.as_ref().and_then(|spec| spec.readiness_gates.as_ref());
-        let gated = gates.is_some_and(|gates| !gates.is_empty());
+        let (mut written, mut seen, mut refused) = (None, self.current(), 0);
         let mut pods = self.node.watched.pods.bell();
         loop {
             while !self.write(&mut written, Some(ip)).await {
                 tokio::time::sleep(TRY_AGAIN).await;
             }
-            tokio::select! {
-                () = self.board.changed.notified() => {}
-                // Others write conditions that count.
-                _ = pods.changed(), if gated => {}
+            let added = seen.spec.as_ref().and_then(|spec| spec.ephemeral_containers.as_ref()).map_or(0, Vec::len);
+            if added > refused {
+                self.node.events.warning(&*self.pod, "Failed", NO_EPHEMERAL).await;
+                refused = added;
+            }
+            loop {
+                tokio::select! {
+                    () = self.board.changed.notified() => break,
+                    // Others write conditions that count, and may add containers.
+                    _ = pods.changed() => {
+                        let now = self.current();
+                        let moved = (now.metadata.generation, others(&now)) != (seen.metadata.generation, others(&seen));
+                        seen = now;
+                        if moved {
+                            break;
+                        }
+                    }
+                }
             }
         }
     }
@@ -266,6 +278,19 @@ impl Life {
     fn api(&self) -> Api<Pod> {
         Api::namespaced(self.node.client.clone(), &self.pod.namespace().unwrap_or_default())
     }
+}
+
+/// What others say about the pod.
+fn others(pod: &Pod) -> Vec<(&str, &str)> {
+    let gates: Vec<&str> = pod
+        .spec
+        .iter()
+        .flat_map(|spec| spec.readiness_gates.iter().flatten())
+        .map(|gate| gate.condition_type.as_str())
+        .collect();
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let conditions = conditions.filter(|condition| gates.contains(&condition.type_.as_str()));
+    conditions.map(|condition| (condition.type_.as_str(), condition.status.as_str())).collect()
 }
 
 fn phase(pod: &Pod) -> Option<&str> {

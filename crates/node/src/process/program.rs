@@ -32,7 +32,7 @@ pub(super) fn choose(
         if (!of_image || of_machine)
             && let Some(path) = on_machine(first).or_else(|| Some(PathBuf::from(first)).filter(|path| mounted(path)))
         {
-            return Ok((path, args, None));
+            return Ok((path, args, found.ok().filter(|program| program.machine)));
         }
         if let Ok(program) = &found
             && !of_image

@@ -131,9 +131,25 @@ pub(super) fn pod_status(
     }
 }
 
+pub(super) const NO_EPHEMERAL: &str = "containers cannot be added to a pod that runs as processes: `kubectl exec` runs any program of the machine beside it";
+
+/// Containers that were added later and are not run.
+fn not_added(pod: &Pod) -> Option<Vec<ContainerStatus>> {
+    let added = pod.spec.as_ref()?.ephemeral_containers.as_ref().filter(|added| !added.is_empty())?;
+    let reason = ContainerStateWaiting { reason: Some("NotSupported".into()), message: Some(NO_EPHEMERAL.into()) };
+    let status = |name: &String, image: &Option<String>| ContainerStatus {
+        name: name.clone(),
+        image: image.clone().unwrap_or_default(),
+        state: Some(ContainerState { waiting: Some(reason.clone()), ..ContainerState::default() }),
+        ..ContainerStatus::default()
+    };
+    Some(added.iter().map(|one| status(&one.name, &one.image)).collect())
+}
+
 /// What others have to say about the pod counts too: a pod with readiness gates is ready when all of them are open.
 pub(super) fn hold_back(pod: &Pod, status: &mut PodStatus) {
     status.observed_generation = pod.metadata.generation;
+    status.ephemeral_container_statuses = not_added(pod);
     let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
     let said = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let open = |gate: &str| said.iter().any(|condition| condition.type_ == gate && condition.status == "True");
