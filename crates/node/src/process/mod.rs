@@ -6,6 +6,7 @@
 //! what is on disk can be lost at any time except volumes of claims, for everything starts again from what the API says.
 
 mod addresses;
+mod balancer_addresses;
 mod child;
 mod claims;
 mod container;
@@ -17,8 +18,10 @@ mod expand;
 mod files;
 mod forward;
 mod grpc_health;
+mod hello;
 mod hooks;
 mod kubelet;
+mod listeners;
 mod log;
 mod mounts;
 mod names;
@@ -32,6 +35,7 @@ mod register;
 mod restart;
 mod services;
 mod sight;
+mod sni;
 mod spdy;
 mod status;
 mod terminal;
@@ -124,6 +128,7 @@ pub(crate) struct Node {
     events: events::Events,
     watched: watch::Watched,
     addresses: addresses::Addresses,
+    balancers: balancer_addresses::BalancerAddresses,
     names: names::Names,
     places: places::Places,
     sight: sight::Sight,
@@ -143,14 +148,16 @@ pub async fn run(
     let watched = watch::Watched::start(&client, &options.name, &mut tasks);
     let events = events::Events::new(client.clone(), &options.name);
     let addresses = addresses::Addresses::open(options.pod_network, &options.pods_dir);
+    let balancers = balancer_addresses::BalancerAddresses::new(options.load_balancer_network);
     let (names, sight) = (names::Names::default(), sight::Sight::find().await);
     let places = places::Places::default();
-    let node = Arc::new(Node { client, images, options, events, watched, addresses, names, places, sight });
+    let node = Arc::new(Node { client, images, options, events, watched, addresses, balancers, names, places, sight });
     let kubelet_port = kubelet::start(&node, &mut tasks).await?;
     register::register(&node, kubelet_port).await?;
     claims::ensure_storage_class(&node.client).await;
     node.watched.until_ready().await?;
     tasks.spawn(services::run(node.clone()));
+    tasks.spawn(sni::run(node.clone()));
     tasks.spawn(claims::run(node.clone()));
     tasks.spawn(names::run(node.clone()));
     // Returns when all processes are ended; then the rest may go as well.
