@@ -17,11 +17,10 @@ const INGRESS: &str = "inner.ingress.example";
 #[test]
 fn an_api_server_is_reached_by_its_name() {
     let plane = Plane::new();
-    plane.ok(&["up"]);
+    plane.ok(&["up", "--gateway-api"]);
     let kubeconfig = inner::pki(&plane, "https://nowhere.example", &[ROUTED, INGRESS]);
     let manifests = plane::repository().join("crates/hangar/tests/inner/exposed.yaml");
-    // The definitions come right after the plane is ready.
-    plane::until("the Gateway API", || plane.run(&["kubectl", "--", "get", "gatewayclass", "hangar"]).status.success());
+    plane.until("gatewayclass/hangar", Value::is_object);
     plane.kubectl(&["apply", "-f", manifests.to_str().unwrap()]);
     plane.kubectl(&["rollout", "status", "deployment/inner", "--timeout=150s"]);
 

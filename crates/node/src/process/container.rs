@@ -24,6 +24,7 @@ use super::places::Place;
 use super::pod::Board;
 use super::probe::{Tally, Target, initial_delay, period};
 use super::program::{Chosen, choose};
+use super::pull::NoProgram;
 use super::restart::{Backoff, restarts};
 use super::status::Stand;
 use super::{Node, Program, files, hooks};
@@ -80,9 +81,8 @@ impl Job {
                     let note = format!("restarting container {} in {} s", self.container.name, pause.as_secs());
                     self.node.events.warning(&*self.pod, "BackOff", &note).await;
                 }
-                self.note(|record| {
-                    record.stand = Stand::Waiting { reason: waiting.0.into(), message: Some(waiting.1) }
-                });
+                let reason = if waiting.0 == "ErrImagePull" { "ImagePullBackOff" } else { waiting.0 };
+                self.note(|record| record.stand = Stand::Waiting { reason: reason.into(), message: Some(waiting.1) });
             }
             let (mut secrets, mut maps) = (self.node.watched.secrets.bell(), self.node.watched.config_maps.bell());
             let mut stop = self.stop.clone();
@@ -96,6 +96,11 @@ impl Job {
     }
 
     async fn once(&mut self) -> End {
+        match self.pull().await {
+            Ok(()) => {}
+            Err(NoProgram::Stopped) => return End::Stopped,
+            Err(NoProgram::Failed(message)) => return End::NotStarted { reason: "ErrImagePull", message },
+        }
         let command = match self.command().await {
             Ok(command) => command,
             Err((reason, message)) => return End::NotStarted { reason, message },
@@ -320,7 +325,7 @@ impl Job {
         }
     }
 
-    fn note(&self, change: impl FnOnce(&mut super::status::ContainerRecord)) {
+    pub(super) fn note(&self, change: impl FnOnce(&mut super::status::ContainerRecord)) {
         self.board.note(self.index, change);
     }
 }

@@ -31,6 +31,7 @@ mod pods;
 mod probe;
 mod program;
 mod proxy;
+mod pull;
 mod register;
 mod restart;
 mod services;
@@ -46,20 +47,37 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use ipnet::Ipv4Net;
 use tokio_util::sync::CancellationToken;
 
 pub use child::{Child, Run, markers};
 pub use log::{Kept, RotatingLog, tail as log_tail};
+pub use sni::install_gateway_api;
 
 /// Finds the program that an image stands for.
 pub trait Images: Send + Sync {
     fn resolve(&self, image: &str) -> Result<Program, ImageError>;
 
+    /// Gets what an image stands for while its pod waits, unless it is at hand or something else may run in its place. An error says why it could
+    /// not be had and what to do.
+    fn pull(&self, _image: &str, _news: tokio::sync::watch::Sender<Pulling>) -> BoxFuture<'static, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Makes arguments fit a program that stands in for another version.
     fn adapt(&self, program: Program, args: Vec<String>) -> (Program, Vec<String>) {
         (program, args)
     }
+}
+
+/// What a pull is doing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pulling {
+    /// A sentence for each step, with how long it usually takes.
+    pub step: String,
+    /// How far it is.
+    pub progress: String,
 }
 
 /// A program that an image stands for.

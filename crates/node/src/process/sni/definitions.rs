@@ -1,12 +1,12 @@
 //! Definitions of GatewayClass, Gateway and TLSRoute, and our classes.
 //!
-//! Holds: small, in our own words: what is looked at has a schema, everything else is kept as it came; the definitions that the Gateway API
-//! itself publishes may be put over ours at any time and are then left alone.
+//! Holds: the definitions are installed only when they are asked for, since each costs the API server megabytes; small, in our own words: what
+//! is looked at has a schema, everything else is kept as it came; those that the Gateway API itself publishes may be put over ours at any time
+//! and are then left alone.
 
 use k8s_openapi::api::networking::v1::IngressClass;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams};
-use kube::core::GroupVersionKind;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
@@ -19,8 +19,8 @@ const BUNDLE: &str = "gateway.networking.k8s.io/bundle-version";
 /// Counted up when a definition changes.
 const OURS: &str = "hangar-1";
 
-/// Writes what is missing.
-pub(super) async fn ensure(client: &Client) -> kube::Result<()> {
+/// Installs the definitions of the Gateway API where there are none; they stay until somebody deletes them.
+pub async fn install_gateway_api(client: &Client) -> kube::Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let params = PatchParams::apply("hangar-node").force();
     for definition in definitions() {
@@ -33,17 +33,14 @@ pub(super) async fn ensure(client: &Client) -> kube::Result<()> {
         }
         let _ = await_condition(api.clone(), &name, conditions::is_crd_established()).await;
     }
-    gateway_class(client).await?;
-    ingress_class(client).await
+    Ok(())
 }
 
-async fn gateway_class(client: &Client) -> kube::Result<()> {
-    let kind = GroupVersionKind::gvk(GROUP, "v1", "GatewayClass");
-    let api: Api<DynamicObject> =
-        Api::all_with(client.clone(), &ApiResource::from_gvk_with_plural(&kind, "gatewayclasses"));
+pub(super) async fn gateway_class(client: &Client, kind: &ApiResource) -> kube::Result<()> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), kind);
     if api.get_metadata_opt(CLASS).await?.is_none() {
         let class = json!({
-            "apiVersion": format!("{GROUP}/v1"), "kind": "GatewayClass", "metadata": {"name": CLASS},
+            "apiVersion": kind.api_version, "kind": "GatewayClass", "metadata": {"name": CLASS},
             "spec": {"controllerName": CONTROLLER, "description": "TLS passed through by server name, on loopback addresses"},
         });
         api.patch(CLASS, &PatchParams::apply("hangar-node").force(), &Patch::Apply(class)).await?;
@@ -52,7 +49,7 @@ async fn gateway_class(client: &Client) -> kube::Result<()> {
 }
 
 /// The default class, unless there is another default.
-async fn ingress_class(client: &Client) -> kube::Result<()> {
+pub(super) async fn ingress_class(client: &Client) -> kube::Result<()> {
     const DEFAULT: &str = "ingressclass.kubernetes.io/is-default-class";
     let api: Api<IngressClass> = Api::all(client.clone());
     let there = api.list(&ListParams::default()).await?.items;

@@ -32,6 +32,7 @@ use super::listeners::Listeners;
 use super::proxy::{Rules, Way};
 use attach::{Attached, World, attach};
 use backends::Backends;
+pub use definitions::install_gateway_api;
 pub(super) use hosts::Table;
 use ingresses::Verdict;
 use objects::{Class, Gateway, Route, Seen};
@@ -53,11 +54,13 @@ struct Sni {
     listeners: Listeners,
     /// Events that were written, by the object's uid.
     said: HashSet<(String, String)>,
+    /// Whether our GatewayClass was written since the definitions are there.
+    has_class: bool,
 }
 
 pub(super) async fn run(node: Arc<Node>) {
-    if let Err(error) = definitions::ensure(&node.client).await {
-        tracing::warn!(%error, "the Gateway API's definitions could not be written; Gateways are served if they come from elsewhere");
+    if let Err(error) = definitions::ingress_class(&node.client).await {
+        tracing::warn!(%error, "the IngressClass {CLASS} could not be written");
     }
     let watch = |kind, plural, versions| Served::start(node.client.clone(), kind, plural, versions);
     let mut sni = Sni {
@@ -67,6 +70,7 @@ pub(super) async fn run(node: Arc<Node>) {
         node: node.clone(),
         listeners: Listeners::default(),
         said: HashSet::new(),
+        has_class: false,
     };
     let watched = &node.watched;
     let (mut classes, mut gateways, mut routes) = (sni.classes.bell(), sni.gateways.bell(), sni.routes.bell());
@@ -96,7 +100,19 @@ pub(super) async fn run(node: Arc<Node>) {
 type Addresses = (HashMap<String, Ipv4Addr>, HashMap<String, String>);
 
 impl Sni {
+    /// Our GatewayClass comes with the definitions, whoever installed them.
+    async fn ensure_class(&mut self) {
+        let resource = self.classes.resource();
+        if let Some(resource) = resource.as_ref().filter(|_| !self.has_class)
+            && let Err(error) = definitions::gateway_class(&self.node.client, resource).await
+        {
+            tracing::warn!(%error, "the GatewayClass {CLASS} could not be written");
+        }
+        self.has_class = resource.is_some();
+    }
+
     async fn pass(&mut self) {
+        self.ensure_class().await;
         let node = self.node.clone();
         let watched = &node.watched;
         let (services, pods) = (watched.services.all(), watched.pods.all());

@@ -1,21 +1,25 @@
 //! A watch of a kind that may not be there, in whichever version the API server has it.
 //!
-//! Holds: definitions may come, change and go at any time; while there are none, nothing is seen and discovery is asked now and then.
+//! Holds: definitions may come, change and go at any time. While there are none nothing is seen, and nothing is asked: the definition itself
+//! is watched by its name.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DynamicObject};
-use kube::core::GroupVersionKind;
+use kube::core::{GroupVersionKind, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
 use tokio::sync::watch;
 
 use super::objects::GROUP;
 
-const LOOK_AGAIN: Duration = Duration::from_secs(20);
+/// Between a definition and its kind in discovery.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const ATTEMPTS: usize = 30;
 
 type Key = (String, String);
 
@@ -37,18 +41,7 @@ impl Served {
     pub fn start(client: Client, kind: &'static str, plural: &'static str, versions: &'static [&'static str]) -> Self {
         let (ring, changed) = watch::channel(0);
         let known = Arc::new(Mutex::new(Known::default()));
-        let task = tokio::spawn({
-            let known = known.clone();
-            async move {
-                loop {
-                    if let Some(version) = version(&client, plural, versions).await {
-                        let kind = GroupVersionKind::gvk(GROUP, version, kind);
-                        follow(&client, ApiResource::from_gvk_with_plural(&kind, plural), &known, &ring).await;
-                    }
-                    tokio::time::sleep(LOOK_AGAIN).await;
-                }
-            }
-        });
+        let task = tokio::spawn(serve(client, kind, plural, versions, known.clone(), ring));
         Self { known, changed, task }
     }
 
@@ -72,6 +65,34 @@ impl Drop for Served {
     }
 }
 
+async fn serve(
+    client: Client,
+    kind: &'static str,
+    plural: &'static str,
+    versions: &'static [&'static str],
+    known: Arc<Mutex<Known>>,
+    ring: watch::Sender<u64>,
+) {
+    let definitions: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(client.clone());
+    let own = watcher::Config::default().fields(&format!("metadata.name={plural}.{GROUP}"));
+    let mut definition = std::pin::pin!(watcher(definitions, own).default_backoff());
+    while let Some(event) = definition.next().await {
+        if !matches!(event, Ok(watcher::Event::InitApply(_) | watcher::Event::Apply(_))) {
+            continue;
+        }
+        for _ in 0..ATTEMPTS {
+            if let Some(version) = version(&client, plural, versions).await {
+                let kind = GroupVersionKind::gvk(GROUP, version, kind);
+                let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+                if follow(&client, resource, &known, &ring).await {
+                    break;
+                }
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+    }
+}
+
 async fn version(client: &Client, plural: &str, versions: &[&'static str]) -> Option<&'static str> {
     for version in versions {
         let listed = client.list_api_group_resources(&format!("{GROUP}/{version}")).await;
@@ -82,8 +103,8 @@ async fn version(client: &Client, plural: &str, versions: &[&'static str]) -> Op
     None
 }
 
-/// Until the version is no longer served.
-async fn follow(client: &Client, resource: ApiResource, known: &Mutex<Known>, ring: &watch::Sender<u64>) {
+/// Until the version is no longer served. False: it never was.
+async fn follow(client: &Client, resource: ApiResource, known: &Mutex<Known>, ring: &watch::Sender<u64>) -> bool {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let lock = || known.lock().unwrap_or_else(PoisonError::into_inner);
     let key = |object: &DynamicObject| (object.namespace().unwrap_or_default(), object.name_any());
@@ -111,8 +132,10 @@ async fn follow(client: &Client, resource: ApiResource, known: &Mutex<Known>, ri
             Err(error) => tracing::debug!(%error, "a watch broke and is taken up again"),
         }
     }
+    let was_served = lock().resource.is_some();
     *lock() = Known::default();
     ring.send_modify(|count| *count += 1);
+    was_served
 }
 
 fn is_gone(error: &watcher::Error) -> bool {
