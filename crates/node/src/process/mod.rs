@@ -34,6 +34,7 @@ mod proxy;
 mod pull;
 mod register;
 mod restart;
+mod service_terms;
 mod services;
 mod sight;
 mod sni;

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use ipnet::IpNet;
 use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{Patch, PatchParams};
@@ -18,6 +17,7 @@ use super::Node;
 use super::balancer_addresses::Owners;
 use super::listeners::Listeners;
 use super::proxy::{Pool, Rules, Way};
+use super::service_terms::{asked_address, in_vain, sources};
 
 /// The class of the load balancers that are made here; a Service may also name none.
 const CLASS: &str = "hangar.dev/loopback";
@@ -26,12 +26,27 @@ pub(super) async fn run(node: Arc<Node>) {
     let (mut services, mut pods) = (node.watched.services.bell(), node.watched.pods.bell());
     let (mut listening, mut said) = (Listeners::default(), HashSet::new());
     loop {
+        complain(&node, &mut said).await;
         balance(&node, &mut said).await;
         follow(&node, &mut listening).await;
         tokio::select! {
             changed = services.changed() => if changed.is_err() { return },
             changed = pods.changed() => if changed.is_err() { return },
             () = listening.again() => {}
+        }
+    }
+}
+
+/// Says once what a Service asks for in vain.
+async fn complain(node: &Node, said: &mut HashSet<(String, String)>) {
+    let services = node.watched.services.all();
+    let uids: HashSet<String> = services.iter().filter_map(|service| service.uid()).collect();
+    said.retain(|(uid, _)| uids.contains(uid));
+    for service in services.iter().filter(|service| !is_kubernetes(service)) {
+        for (reason, note) in in_vain(service) {
+            if said.insert((service.uid().unwrap_or_default(), note.clone())) {
+                node.events.warning(&**service, reason, &note).await;
+            }
         }
     }
 }
@@ -147,19 +162,12 @@ fn balanced(service: &Service) -> Option<Ipv4Addr> {
     ingress.iter().find_map(|ingress| ingress.ip.as_ref()?.parse().ok()).filter(Ipv4Addr::is_loopback)
 }
 
-/// Networks that may use the load balancer; what is not a network was refused by the API server.
-fn sources(service: &Service) -> Vec<IpNet> {
-    let ranges = service.spec.iter().flat_map(|spec| spec.load_balancer_source_ranges.iter().flatten());
-    ranges.filter_map(|range| range.trim().parse().ok()).collect()
-}
-
 /// Gives addresses to Services of type LoadBalancer, and takes them from those that no longer are.
 async fn balance(node: &Node, said: &mut HashSet<(String, String)>) {
     let services = node.watched.services.all();
     let uids: HashSet<String> =
         services.iter().filter(|service| wants_balancer(service)).filter_map(|s| s.uid()).collect();
     node.balancers.retain(Owners::Services, |uid| uids.contains(uid));
-    said.retain(|(uid, _)| uids.contains(uid));
     for service in services.iter().filter(|service| wants_balancer(service)) {
         if let (Some(address), Some(uid)) = (balanced(service), service.uid()) {
             node.balancers.keep(Owners::Services, &uid, address);
@@ -196,9 +204,8 @@ fn new_address(node: &Node, service: &Service) -> (Option<Ipv4Addr>, Complaint) 
         let note = format!("no load balancer of class {class} is made here: leave the class out, or say {CLASS}");
         return (None, Some(("UnknownLoadBalancerClass", note)));
     }
-    let asked = spec.and_then(|spec| spec.load_balancer_ip.as_deref()).unwrap_or_default();
     let uid = service.uid().unwrap_or_default();
-    let (address, complaint) = node.balancers.choose(Owners::Services, &uid, asked);
+    let (address, complaint) = node.balancers.choose(Owners::Services, &uid, asked_address(service));
     (address, complaint.map(|note| ("LoadBalancerAddress", note)))
 }
 
