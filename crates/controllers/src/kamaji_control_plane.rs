@@ -9,12 +9,17 @@ use hangar_engine::pass::{Controller, PassError, act_on_management};
 use hangar_planner::kamaji_control_plane::{self as planner, DatastoreView, World};
 use hangar_planner::step::{DatastoreCall, Signer, TenantAnswer};
 use hangar_planner::{Effect, Plan, Progress, Reason, Step, Wake};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, ListParams};
 use serde_json::Value;
 
 use crate::datastores::DatastoreAccess;
 use crate::secrets::Secrets;
 use crate::{Context, cluster_of, issue, owned, referenced, tenant_calls, typed};
+
+/// An API server that is at hand is ready sooner.
+const LATE: SignedDuration = SignedDuration::from_secs(8);
 
 pub struct KamajiControlPlanes {
     context: Arc<Context>,
@@ -65,6 +70,21 @@ impl KamajiControlPlanes {
         found.secret_text(text("keyPath")).ok_or_else(|| format!("{key} has no key {}", text("keyPath")))
     }
 
+    /// Asked only when the API server's pods take longer than they usually do, for the reason stands in the pods alone.
+    async fn pods_wait_for(&self, world: &World, now: Timestamp) -> Option<String> {
+        let deployment = world.api_server.as_ref().filter(|deployment| !planner::is_available(Some(deployment)))?;
+        let created: Timestamp = deployment.text("/metadata/creationTimestamp").parse().ok()?;
+        if now.duration_since(created) < LATE {
+            return None;
+        }
+        let api: Api<Pod> = Api::namespaced(self.context.management().client().clone(), world.object.namespace());
+        let own = ListParams::default().labels(&format!("kamaji.clastix.io/name={}", world.object.name()));
+        let pods = api.list(&own).await.ok()?;
+        let statuses = pods.iter().filter_map(|pod| pod.status.as_ref()?.container_statuses.as_ref()).flatten();
+        let mut waiting = statuses.filter_map(|status| status.state.as_ref()?.waiting.as_ref()?.message.clone());
+        waiting.find(|message| !message.is_empty())
+    }
+
     /// Asked once for each generation of the API server's Deployment, when it answers.
     async fn version(&self, world: &World) -> Option<String> {
         let deployment = world
@@ -87,7 +107,7 @@ impl KamajiControlPlanes {
 impl Controller for KamajiControlPlanes {
     type World = World;
 
-    async fn observe(&self, key: &ObjectKey, _now: Timestamp) -> Result<Option<World>, PassError> {
+    async fn observe(&self, key: &ObjectKey, now: Timestamp) -> Result<Option<World>, PassError> {
         let cache = self.context.cache();
         let Some(object) = cache.get(key) else { return Ok(None) };
         let kind: kinds::KamajiControlPlane = typed(&object)?;
@@ -121,6 +141,7 @@ impl Controller for KamajiControlPlanes {
             egress: of("", "ConfigMap", "-konnectivity-egress-selector-configuration"),
             konnectivity: self.context.site.konnectivity.clone(),
             tenant_version: None,
+            pods_wait_for: None,
             tenant_applied: false,
             evicted: false,
             admitted: false,
@@ -129,6 +150,7 @@ impl Controller for KamajiControlPlanes {
             refusal: None,
         };
         world.tenant_version = self.version(&world).await;
+        world.pods_wait_for = self.pods_wait_for(&world, now).await;
         Ok(Some(world))
     }
 

@@ -20,7 +20,7 @@ pub use plane::version::{VersionError, choose as choose_version};
 pub use plane::{First, Plane, PlaneError, PlaneOptions, PlaneProgress, PlaneStage, Prepared, Quiet};
 pub use store::{
     ArchiveError, BuildError, Component, Damage, DownloadError, ETCD, KUBERNETES, NAMES, Progress, Silent, Stage,
-    Store, StoreError, StoreOptions, StoredComponent, default_directory, default_version,
+    Store, StoreError, StoreOptions, StoredComponent, Substitution, default_directory, default_version,
 };
 pub use supervise::ProcessStatus;
 

@@ -56,6 +56,11 @@ pub enum Command {
         /// Kubernetes version of the plane; without it, what this home ran before
         #[arg(long, value_name = "VERSION")]
         kubernetes: Option<String>,
+        #[command(flatten)]
+        substitute: Substitute,
+        /// Also serve the Gateway API: GatewayClass, Gateway and TLSRoute
+        #[arg(long)]
+        gateway_api: bool,
         /// Stay in the foreground and log to the terminal, for systemd and containers
         #[arg(long, conflicts_with = "file")]
         foreground: bool,
@@ -109,7 +114,40 @@ pub enum Command {
     Daemon {
         #[arg(long)]
         kubernetes: Option<String>,
+        #[command(flatten)]
+        substitute: Substitute,
     },
+}
+
+#[derive(Args, Clone, Copy)]
+pub struct Substitute {
+    /// Run the nearest version in the place of one that is not at hand; auto: only where the version cannot be downloaded and would have to be
+    /// built, which takes minutes
+    #[arg(
+        long = "substitute-versions",
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "always"
+    )]
+    pub when: Option<When>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum When {
+    Never,
+    Always,
+    Auto,
+}
+
+impl When {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Always => "always",
+            Self::Auto => "auto",
+        }
+    }
 }
 
 #[derive(Args)]

@@ -96,13 +96,30 @@ fn in_order(objects: &[Object]) -> Vec<&Object> {
 fn is_namespaced(object: &Object) -> bool {
     match hangar_api::registry::kind(object.group(), object.kind()) {
         Some(facts) => facts.namespaced(),
-        None => !["Namespace", "CustomResourceDefinition", "StorageClass", "ClusterRole", "ClusterRoleBinding"]
-            .contains(&object.kind()),
+        None => ![
+            "Namespace",
+            "CustomResourceDefinition",
+            "StorageClass",
+            "ClusterRole",
+            "ClusterRoleBinding",
+            "IngressClass",
+            "GatewayClass",
+        ]
+        .contains(&object.kind()),
     }
+}
+
+/// The Gateway API's definitions, which are there only when somebody needs them.
+pub async fn gateway_api(client: &Client) -> Result<()> {
+    let installed = hangar_node::process::install_gateway_api(client).await;
+    installed.context("the definitions of the Gateway API could not be installed")
 }
 
 /// Applies objects as a user would, refusing what no schema knows.
 pub async fn apply(client: &Client, objects: &[Object], namespace: &str) -> Result<()> {
+    if objects.iter().any(|object| object.group() == "gateway.networking.k8s.io") {
+        gateway_api(client).await?;
+    }
     for object in in_order(objects) {
         let mut object = object.clone();
         if object.namespace().is_empty() && is_namespaced(&object) {

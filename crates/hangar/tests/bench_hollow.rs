@@ -6,7 +6,7 @@ mod plane;
 
 use std::time::{Duration, Instant};
 
-use hangar_node::hollow::{HollowNode, Identity, Join};
+use hangar_node::hollow::{Fleet, HollowNode, Identity, Join};
 use hangar_pki::{Authority, Leaf, SystemKeys};
 use plane::Plane;
 use serde_json::json;
@@ -26,9 +26,11 @@ fn hollow_nodes_at_scale() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let shutdown = CancellationToken::new();
     let began = Instant::now();
+    let fleet = Fleet::default();
     for (name, identity) in identities {
         let facts = Join { node_name: name, kubelet_version: "v1.34.4".into(), ..Join::default() };
-        runtime.spawn(hangar_node::hollow::run(HollowNode { identity, facts }, shutdown.clone()));
+        let (fleet, shutdown) = (fleet.clone(), shutdown.clone());
+        runtime.spawn(async move { hangar_node::hollow::run(HollowNode { identity, facts }, &fleet, shutdown).await });
     }
     while ready(&plane) < count + 1 {
         std::thread::sleep(Duration::from_secs(1));

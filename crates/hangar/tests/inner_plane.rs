@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what went wrong by panicking")]
 
+mod inner;
 mod plane;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use hangar_pki::{Authority, CertifiedKey, Kubeconfig, Leaf, SystemKeys, Usage, service_account_keys};
 use plane::{Plane, until};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// Clients that ask all the time while a pod is killed.
 const CLIENTS: usize = 4;
@@ -22,7 +22,7 @@ fn three_api_servers_on_three_etcd_members_live_through_everything() {
     plane.kubectl(&["apply", "-f", manifests.to_str().unwrap()]);
     let service = plane.until("service/inner", |service| address_of(service).is_some());
     let address = address_of(&service).unwrap();
-    let kubeconfig = pki(&plane, &address);
+    let kubeconfig = inner::pki(&plane, &format!("https://{address}:6443"), &[&address]);
     let inner = Inner { plane: &plane, kubeconfig };
 
     inner.rolled_out();
@@ -138,41 +138,4 @@ fn kill_one(plane: &Plane) {
     let address = one["status"]["podIP"].as_str().unwrap();
     let pattern = format!("kube-apiserver --bind-address={address} ");
     assert!(std::process::Command::new("pkill").args(["-9", "-f", &pattern]).status().unwrap().success());
-}
-
-/// Keys and certificates into a Secret of the plane, and a kubeconfig for the inner API server.
-fn pki(plane: &Plane, address: &str) -> PathBuf {
-    let now = jiff::Timestamp::now();
-    let authority = Authority::create(&SystemKeys, "inner", now).unwrap();
-    // Pods have addresses of their own, but what they open comes from 127.0.0.1; etcd looks for that in its peers' certificates.
-    let members = std::iter::once("127.0.0.1".to_owned());
-    let members = members.chain((0..3).flat_map(|n| [format!("etcd-{n}.etcd.default.svc"), format!("etcd-{n}.etcd")]));
-    let etcd = Leaf { usage: Usage::ServerAndClient, ..Leaf::server("etcd", members) };
-    let server = Leaf::server("kube-apiserver", [address.to_owned(), "127.0.0.1".to_owned()]);
-    let issue = |leaf: &Leaf| authority.issue(&SystemKeys, leaf, now).unwrap();
-    let admin = issue(&Leaf::client("admin", &["system:masters"]));
-    let (public, private) = service_account_keys(&SystemKeys).unwrap();
-    let mut data = json!({ "ca.crt": authority.certificate_pem(), "sa.pub": public, "sa.key": private });
-    let mut put = |name: &str, pair: &CertifiedKey| {
-        data[format!("{name}.crt")] = pair.certificate_pem.clone().into();
-        data[format!("{name}.key")] = pair.key_pem.clone().into();
-    };
-    put("etcd", &issue(&etcd));
-    put("server", &issue(&server));
-    put("admin", &admin);
-    let secret =
-        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "inner-pki" }, "stringData": data });
-    let server = format!("https://{address}:6443");
-    let ca_pem = authority.certificate_pem();
-    let kubeconfig = Kubeconfig { cluster: "inner", user: "admin", server: &server, ca_pem, identity: &admin };
-    apply(plane, &secret);
-    let path = plane.home().join("inner.kubeconfig");
-    std::fs::write(&path, kubeconfig.to_json()).unwrap();
-    path
-}
-
-fn apply(plane: &Plane, object: &Value) {
-    let path: &Path = &plane.home().join("object.json");
-    std::fs::write(path, object.to_string()).unwrap();
-    plane.kubectl(&["apply", "-f", path.to_str().unwrap()]);
 }

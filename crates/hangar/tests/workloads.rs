@@ -47,7 +47,7 @@ fn work_that_ends(plane: &Plane) {
 
 fn what_is_wrong_is_said(plane: &Plane) {
     let waiting = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"].clone();
-    let pod = plane.until("pod/unknown-image", |pod| waiting(pod)["reason"] == "ErrImagePull");
+    let pod = plane.until("pod/unknown-image", |pod| waiting(pod)["reason"] == "ImagePullBackOff");
     let message = waiting(&pod)["message"].as_str().unwrap().to_owned();
     assert!(message.contains("no-such-thing") && message.contains("hangar components fetch"), "{message}");
 

@@ -63,8 +63,8 @@ impl Store {
 
     /// Takes every program of an archive into the store, and says which.
     pub async fn load(&self, path: &Path) -> Result<Vec<Component>, ArchiveError> {
-        let _lock = self.lock(&[], &Silent).await?;
-        let making = self.making()?;
+        let _lock = self.lock("archive", &[], &Silent).await?;
+        let making = self.making("archive")?;
         let unreadable = |source| ArchiveError::Read { path: path.to_owned(), source };
         unpack(path, &making.path).map_err(unreadable)?;
         let mut loaded = vec![];
@@ -115,7 +115,7 @@ mod tests {
 
     fn put(store: &Store, name: &str, text: &str) -> Component {
         let component = Component { name: name.into(), version: "1.2.3".parse().unwrap() };
-        let making = store.making().unwrap();
+        let making = store.making("x").unwrap();
         std::fs::write(making.path.join(name), text).unwrap();
         store.keep(&component, &making.path.join(name)).unwrap();
         component

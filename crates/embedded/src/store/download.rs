@@ -18,7 +18,7 @@ use tokio::io::AsyncWriteExt as _;
 
 use super::{Component, StoreOptions};
 
-const OFFICIAL: &str = "https://dl.k8s.io";
+pub(super) const OFFICIAL: &str = "https://dl.k8s.io";
 const CONNECT: Duration = Duration::from_secs(3);
 /// Between two pieces; a site that is silent for so long will not come back.
 const STALLED: Duration = Duration::from_secs(30);
@@ -55,6 +55,12 @@ pub(super) fn url(options: &StoreOptions, component: &Component) -> Option<Strin
         other => other,
     };
     Some(format!("{site}/v{}/bin/linux/{arch}/{}", component.version, component.name))
+}
+
+/// Whether the site has it, asked without much patience.
+pub(super) async fn is_offered(url: &str) -> bool {
+    let ask = async { get(&web()?, &format!("{url}.sha256")).await };
+    matches!(tokio::time::timeout(CONNECT, ask).await, Ok(Ok(_)))
 }
 
 /// Downloads to `file` and checks the digest.
@@ -181,6 +187,7 @@ mod tests {
             mirror: Some(mirror),
             download: false,
             path_lookup: false,
+            ..StoreOptions::default()
         }
     }
 

@@ -1,7 +1,7 @@
-//! The whole ladder, under the store's lock.
+//! The whole ladder, under a lock for each thing that is made.
 //!
-//! Holds: parallel callers, also in other processes, wait for the one who works and then find what it made; everything is made in a
-//! directory of the store that nobody looks into and then renamed.
+//! Holds: parallel callers for the same thing, also in other processes, wait for the one who works and then find what it made; everything is
+//! made in a directory of the store that nobody looks into and then renamed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -38,16 +38,16 @@ impl Store {
         Ok(paths)
     }
 
-    async fn look(&self, component: &Component) -> Option<PathBuf> {
+    pub(super) async fn look(&self, component: &Component) -> Option<PathBuf> {
         let (store, component) = (self.clone(), component.clone());
         tokio::task::spawn_blocking(move || store.at_hand(&component.name, &component.version)).await.ok()?
     }
 
     async fn make(&self, missing: Vec<&Component>, progress: &dyn Progress) -> Result<(), StoreError> {
-        let _lock = self.lock(&missing, progress).await?;
         let started = Instant::now();
         let (mut to_build, mut failures) = (vec![], vec![]);
         for component in missing {
+            let _lock = self.lock(&file_name(component), &[component], progress).await?;
             if let Some(path) = self.look(component).await {
                 progress.stage(component, Stage::Found(path));
                 continue;
@@ -64,8 +64,19 @@ impl Store {
             }
         }
         for (module, group) in by_module(to_build)? {
-            self.build(&module, &group, &failures, progress).await?;
+            let _lock = self.lock(&format!("build-{}-{}", module.short, module.version), &group, progress).await?;
+            let mut left = vec![];
             for component in group {
+                match self.look(component).await {
+                    Some(path) => progress.stage(component, Stage::Found(path)),
+                    None => left.push(component),
+                }
+            }
+            if left.is_empty() {
+                continue;
+            }
+            self.build(&module, &left, &failures, progress).await?;
+            for component in left {
                 progress.stage(component, Stage::Done { seconds: started.elapsed().as_secs() });
             }
         }
@@ -75,9 +86,10 @@ impl Store {
     /// Whether it was downloaded; `Err` says why not although it was tried.
     async fn download(&self, component: &Component, progress: &dyn Progress) -> Result<bool, String> {
         let Some(url) = super::download::url(&self.options, component) else { return Ok(false) };
-        let making = self.making().map_err(|error| error.to_string())?;
+        let making = self.making(&file_name(component)).map_err(|error| error.to_string())?;
         let file = making.path.join(&component.name);
         let tell = |done, total| progress.stage(component, Stage::Downloading { done, total });
+        tell(0, None);
         let result = super::download::verified(&url, &file, &tell).await;
         result.map_err(|error| format!("{error}"))?;
         self.keep(component, &file).map_err(|error| error.to_string())?;
@@ -92,7 +104,7 @@ impl Store {
         progress: &dyn Progress,
     ) -> Result<(), StoreError> {
         let names: Vec<&str> = group.iter().map(|component| component.name.as_str()).collect();
-        let making = self.making()?;
+        let making = self.making(&format!("build-{}-{}", module.short, module.version))?;
         let tell = |package_lines| group.iter().for_each(|c| progress.stage(c, Stage::Building { package_lines }));
         let log = self.options.directory.join(format!("build-{}-{}.log", module.short, module.version));
         build::build(module, &names, &making.path, &log, &tell).await.map_err(|source| {
@@ -106,7 +118,7 @@ impl Store {
     /// Moves a finished program to its place. The directory is renamed as a whole, so it is there completely or not at all.
     pub(super) fn keep(&self, component: &Component, program: &Path) -> Result<(), StoreError> {
         let directory = program.with_file_name(format!("{}-{}.done", component.name, component.version));
-        let target = self.options.directory.join(format!("{}-{}", component.name, component.version));
+        let target = self.options.directory.join(file_name(component));
         let work = || -> std::io::Result<()> {
             use std::os::unix::fs::PermissionsExt as _;
             std::fs::create_dir(&directory)?;
@@ -122,22 +134,31 @@ impl Store {
         work().map_err(|source| self.not_writable(source))
     }
 
-    pub(super) fn making(&self) -> Result<Making, StoreError> {
-        // We hold the lock, so whatever is being made belongs to someone who died.
-        if let Ok(entries) = self.options.directory.read_dir() {
-            for entry in entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with(MAKING)) {
+    /// A directory to make something in; those whose makers died are removed on the way.
+    pub(super) fn making(&self, what: &str) -> Result<Making, StoreError> {
+        for entry in self.options.directory.read_dir().into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let maker = name.strip_prefix(MAKING).and_then(|rest| rest.split('-').next());
+            if maker.is_some_and(|maker| !Path::new("/proc").join(maker).exists()) {
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
-        let path = self.options.directory.join(format!("{MAKING}{}", std::process::id()));
+        let path = self.options.directory.join(format!("{MAKING}{}-{what}", std::process::id()));
         std::fs::create_dir_all(&path).map_err(|source| self.not_writable(source))?;
         Ok(Making { path })
     }
 
-    pub(super) async fn lock(&self, waiting: &[&Component], progress: &dyn Progress) -> Result<File, StoreError> {
+    /// One maker of one thing at a time, in all processes; others are not held up.
+    pub(super) async fn lock(
+        &self,
+        what: &str,
+        waiting: &[&Component],
+        progress: &dyn Progress,
+    ) -> Result<File, StoreError> {
         let broken = |source| self.not_writable(source);
-        std::fs::create_dir_all(&self.options.directory).map_err(broken)?;
-        let path = self.options.directory.join("lock");
+        let directory = self.options.directory.join("locks");
+        std::fs::create_dir_all(&directory).map_err(broken)?;
+        let path = directory.join(what);
         let mut file =
             OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path).map_err(broken)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -169,6 +190,10 @@ impl Drop for Making {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.path);
     }
+}
+
+fn file_name(component: &Component) -> String {
+    format!("{}-{}", component.name, component.version)
 }
 
 fn by_module(components: Vec<&Component>) -> Result<Vec<(Module, Vec<&Component>)>, StoreError> {
@@ -212,6 +237,7 @@ mod tests {
             mirror: None,
             download: false,
             path_lookup: false,
+            ..StoreOptions::default()
         };
         Store::new(options)
     }
@@ -232,7 +258,7 @@ mod tests {
     fn a_kept_program_is_found_and_its_digest_is_written_down() {
         let directory = tempfile::tempdir().unwrap();
         let store = store(directory.path());
-        let making = store.making().unwrap();
+        let making = store.making("x").unwrap();
         std::fs::write(making.path.join("etcd"), "abc").unwrap();
         store.keep(&component("etcd", "3.6.16"), &making.path.join("etcd")).unwrap();
         drop(making);

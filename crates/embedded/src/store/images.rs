@@ -9,10 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use hangar_node::process::{ImageError, Images, Program};
+use futures::future::BoxFuture;
+use hangar_node::process::{ImageError, Images, Program, Pulling};
 use semver::Version;
+use tokio::sync::watch;
 
-use super::{Store, stand_ins};
+use super::{Component, Store, stand_ins};
 
 impl Images for Store {
     fn resolve(&self, image: &str) -> Result<Program, ImageError> {
@@ -40,6 +42,13 @@ impl Images for Store {
             files: self.files_of(image_name),
             machine: false,
         })
+    }
+
+    fn pull(&self, image: &str, news: watch::Sender<Pulling>) -> BoxFuture<'static, Result<(), String>> {
+        let (name, tag) = split_image(image);
+        let name = component_of(name);
+        let version = tag.and_then(version_of).unwrap_or_else(|| super::default_version(name));
+        Box::pin(self.clone().pull_component(Component { name: name.to_owned(), version }, news))
     }
 
     fn adapt(&self, mut program: Program, args: Vec<String>) -> (Program, Vec<String>) {

@@ -144,6 +144,7 @@ mod tests {
             mirror: None,
             download: false,
             path_lookup: false,
+            ..StoreOptions::default()
         };
         Store::new(options)
     }

@@ -2,7 +2,7 @@
 //!
 //! Flows: a directory the user named, the store, PATH, a download with checksum, a build from Go modules. The first three need no
 //! network ([`Store::at_hand`]); [`Store::fetch`] takes the whole ladder. Holds: what lies in the store under its name is complete
-//! (made beside it and renamed), and one process at a time adds to it.
+//! (made beside it and renamed), and one process at a time makes the same thing.
 
 mod archive;
 mod build;
@@ -10,6 +10,7 @@ mod download;
 mod fetch;
 mod images;
 mod lookup;
+mod pull;
 mod stand_ins;
 mod upkeep;
 
@@ -21,6 +22,7 @@ use semver::Version;
 pub use archive::ArchiveError;
 pub use build::BuildError;
 pub use download::DownloadError;
+pub use pull::Substitution;
 pub use upkeep::Damage;
 pub(crate) use upkeep::is_intact;
 
@@ -88,11 +90,20 @@ pub struct StoreOptions {
     pub download: bool,
     /// Whether programs on PATH count.
     pub path_lookup: bool,
+    /// Whether the nearest version may stand in for one that is not at hand.
+    pub substitution: Substitution,
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { directory: default_directory(), named: None, mirror: None, download: true, path_lookup: true }
+        Self {
+            directory: default_directory(),
+            named: None,
+            mirror: None,
+            download: true,
+            path_lookup: true,
+            substitution: Substitution::default(),
+        }
     }
 }
 
@@ -160,11 +171,18 @@ pub struct Store {
     flags: Arc<images::Flags>,
     /// Certificate and key of an image that has some.
     localhost: Arc<std::sync::OnceLock<Vec<hangar_node::process::ImageFile>>>,
+    pulls: Arc<pull::Pulls>,
 }
 
 impl Store {
     pub fn new(options: StoreOptions) -> Store {
-        Store { options: Arc::new(options), probed: Arc::default(), flags: Arc::default(), localhost: Arc::default() }
+        Store {
+            options: Arc::new(options),
+            probed: Arc::default(),
+            flags: Arc::default(),
+            localhost: Arc::default(),
+            pulls: Arc::default(),
+        }
     }
 
     pub fn options(&self) -> &StoreOptions {

@@ -12,9 +12,9 @@ mod up;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use hangar_embedded::{Home, Store, StoreOptions};
+use hangar_embedded::{Home, Store, StoreOptions, Substitution};
 
-use crate::cli::{Cli, Command, Described, Global, Got, Output};
+use crate::cli::{Cli, Command, Described, Global, Got, Output, Substitute, When};
 use crate::{daemon, management};
 
 pub async fn run(cli: Cli) -> Result<ExitCode> {
@@ -23,22 +23,23 @@ pub async fn run(cli: Cli) -> Result<ExitCode> {
         anyhow::bail!("only `hangar crds` prints YAML: use --output text or json");
     }
     match cli.command {
-        Command::Daemon { kubernetes } => {
+        Command::Daemon { kubernetes, substitute } => {
             let home = home(&global)?;
             log_to_stderr();
             daemon::detach();
-            daemon::run(home, store(&global), up::version(kubernetes.as_deref())?).await?;
+            daemon::run(home, plane_store(&global, substitute), up::version(kubernetes.as_deref())?).await?;
         }
-        Command::Up { foreground: true, kubernetes, .. } => {
-            let (home, store) = (home(&global)?, store(&global));
+        Command::Up { foreground: true, kubernetes, substitute, .. } => {
+            let (home, store) = (home(&global)?, plane_store(&global, substitute));
             let asked = up::version(kubernetes.as_deref())?;
             let version = hangar_embedded::choose_version(&home, asked.as_ref())?;
             components::fetch(&store, &components::of_plane(&version)).await?;
             log_to_stderr();
             daemon::run(home, store, asked).await?;
         }
-        Command::Up { file, timeout, no_wait, kubernetes, .. } => {
-            let wish = up::Wish { file, timeout, no_wait, kubernetes: up::version(kubernetes.as_deref())? };
+        Command::Up { file, timeout, no_wait, kubernetes, substitute, gateway_api, .. } => {
+            let kubernetes = up::version(kubernetes.as_deref())?;
+            let wish = up::Wish { file, timeout, no_wait, kubernetes, substitute: substitute.when, gateway_api };
             return up::run(&global, &wish).await;
         }
         Command::Down { purge } => down::run(&home(&global)?, purge).await?,
@@ -67,9 +68,20 @@ pub fn home(global: &Global) -> Result<Home> {
 }
 
 pub fn store(global: &Global) -> Store {
+    plane_store(global, Substitute { when: None })
+}
+
+/// The store of a plane, which also knows what is to run in the place of versions that are not at hand.
+fn plane_store(global: &Global, substitute: Substitute) -> Store {
+    let substitution = match substitute.when {
+        Some(When::Never) => Substitution::Never,
+        Some(When::Always) => Substitution::Always,
+        Some(When::Auto) | None => Substitution::Auto,
+    };
     Store::new(StoreOptions {
         named: global.components.clone(),
         mirror: global.mirror.clone(),
+        substitution,
         ..StoreOptions::default()
     })
 }

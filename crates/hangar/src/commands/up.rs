@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use kube::Client;
 use semver::Version;
 
-use crate::cli::Global;
+use crate::cli::{Global, When};
 use crate::commands::{components, home, store};
 use crate::daemon::{DaemonState, state_path};
 use crate::{health, management};
@@ -28,6 +28,8 @@ pub struct Wish {
     pub timeout: u64,
     pub no_wait: bool,
     pub kubernetes: Option<Version>,
+    pub substitute: Option<When>,
+    pub gateway_api: bool,
 }
 
 /// A version as people write it.
@@ -52,15 +54,25 @@ pub async fn run(global: &Global, wish: &Wish) -> Result<ExitCode> {
     let version = hangar_embedded::choose_version(&home, wish.kubernetes.as_ref())?;
     components::fetch(&store(global), &components::of_plane(&version)).await?;
     let got = began.elapsed();
-    let state = start(global, &home, wish.kubernetes.as_ref()).await?;
+    let state = start(global, &home, wish).await?;
     if wish.kubernetes.as_ref().is_some_and(|asked| state.kubernetes != asked.to_string()) {
         bail!(
             "the plane runs Kubernetes {} already; run `hangar down`, then `hangar up --kubernetes {version}`",
             state.kubernetes
         );
     }
+    if let Some(when) = wish.substitute.filter(|when| state.substitution != when.word()) {
+        bail!(
+            "the plane runs with --substitute-versions={} already; run `hangar down`, then `hangar up --substitute-versions={}`",
+            state.substitution,
+            when.word()
+        );
+    }
     let started = began.elapsed();
     let client = management::of_home(&home).await?;
+    if wish.gateway_api {
+        management::gateway_api(&client).await?;
+    }
     let mut clusters = vec![];
     if let Some(file) = file {
         let objects = management::manifest(file, &variables(&home))?;
@@ -91,7 +103,7 @@ pub fn variables(home: &Home) -> impl Fn(&str) -> Option<String> + use<> {
 }
 
 /// Starts the background process unless it runs, and waits until it is ready.
-async fn start(global: &Global, home: &Home, kubernetes: Option<&Version>) -> Result<DaemonState> {
+async fn start(global: &Global, home: &Home, wish: &Wish) -> Result<DaemonState> {
     let bar = spinner();
     bar.set_message("starting the management plane");
     let state = loop {
@@ -99,7 +111,7 @@ async fn start(global: &Global, home: &Home, kubernetes: Option<&Version>) -> Re
             Ok(lock) => {
                 drop(lock);
                 drop(std::fs::remove_file(state_path(home)));
-                Some(spawn(global, home, kubernetes)?)
+                Some(spawn(global, home, wish)?)
             }
             Err(_) => None,
         };
@@ -133,15 +145,18 @@ async fn until_it_answers(home: &Home, bar: &ProgressBar) -> Result<()> {
     }
 }
 
-fn spawn(global: &Global, home: &Home, kubernetes: Option<&Version>) -> Result<std::process::Child> {
+fn spawn(global: &Global, home: &Home, wish: &Wish) -> Result<std::process::Child> {
     use std::os::unix::process::CommandExt as _;
     let log = home.logs().join("hangar.log");
     let file = std::fs::OpenOptions::new().create(true).append(true).open(&log)?;
     let program = std::env::current_exe().context("cannot find the program itself")?;
     let mut command = std::process::Command::new(program);
     command.arg("daemon").arg("--home").arg(home.path());
-    if let Some(version) = kubernetes {
+    if let Some(version) = &wish.kubernetes {
         command.arg("--kubernetes").arg(version.to_string());
+    }
+    if let Some(when) = wish.substitute {
+        command.arg(format!("--substitute-versions={}", when.word()));
     }
     if let Some(directory) = &global.components {
         command.arg("--components").arg(std::path::absolute(directory)?);
@@ -260,6 +275,11 @@ async fn substitutions(client: &Client, clusters: &[Object], namespace: &str) ->
             conditions.iter().filter(|condition| condition["status"] == "False" && condition["message"] != "")
         {
             anstream::println!("note: {}: {}", plane.key(), condition["message"].as_str().unwrap_or_default());
+            if condition["reason"] == "VersionSubstituted" {
+                anstream::println!(
+                    "      to wait for the version itself instead: hangar down, then hangar up --substitute-versions=never"
+                );
+            }
         }
     }
     Ok(())

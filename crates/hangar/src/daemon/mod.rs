@@ -98,7 +98,8 @@ async fn serve(home: &Home, store: &Store, kubernetes: Option<&Version>, reporte
     // Pods of the plane, the shared etcd among them, are on their way; whoever needs one waits for that one.
     reporter.stage("installing the definitions of the other kinds");
     others.await.context("installing the definitions was interrupted")??;
-    reporter.ready(&simulated.url, &versions.kubernetes.to_string());
+    let substitution = format!("{:?}", store.options().substitution).to_lowercase();
+    reporter.ready(&simulated.url, &versions.kubernetes.to_string(), &substitution);
 
     loop {
         tokio::select! {

@@ -19,6 +19,9 @@ pub struct DaemonState {
     /// The version that the plane runs.
     #[serde(default)]
     pub kubernetes: String,
+    /// When the nearest version runs in the place of one that is not at hand.
+    #[serde(default)]
+    pub substitution: String,
 }
 
 pub fn state_path(home: &Home) -> PathBuf {
@@ -43,8 +46,9 @@ impl Reporter {
         self.change(|state| state.stage = text.to_owned());
     }
 
-    pub fn ready(&self, cloud_url: &str, kubernetes: &str) {
+    pub fn ready(&self, cloud_url: &str, kubernetes: &str, substitution: &str) {
         self.change(|state| {
+            state.substitution = substitution.to_owned();
             state.kubernetes = kubernetes.to_owned();
             state.stage = "running".into();
             state.ready = true;

@@ -24,11 +24,18 @@ fn program() -> PathBuf {
 
 pub struct Plane {
     home: tempfile::TempDir,
+    variables: Vec<(String, String)>,
 }
 
 impl Plane {
     pub fn new() -> Self {
-        Self { home: tempfile::Builder::new().prefix("hangar-test-").tempdir().unwrap() }
+        Self::with(&[])
+    }
+
+    /// With variables of the environment.
+    pub fn with(variables: &[(&str, &str)]) -> Self {
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Self { home: tempfile::Builder::new().prefix("hangar-test-").tempdir().unwrap(), variables }
     }
 
     pub fn home(&self) -> PathBuf {
@@ -48,7 +55,7 @@ impl Plane {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(program());
         command.current_dir(repository()).env("HANGAR_HOME", self.home()).env_remove("KUBECONFIG");
-        command.args(arguments);
+        command.envs(self.variables.iter().map(|(name, value)| (name, value))).args(arguments);
         command
     }
 

@@ -14,7 +14,7 @@ mod tls_bootstrap;
 
 use std::collections::BTreeMap;
 
-pub use node::{RunError, run};
+pub use node::{Fleet, RunError, leave, run};
 use serde::{Deserialize, Serialize};
 
 /// Everything a join configuration and a machine say about a node to be.

@@ -1,8 +1,11 @@
 //! The life of a joined node: registered once, then lease, rare status, and pods as they come.
 //!
-//! Holds: an API server that is away is waited for; leaving is quiet (the cluster sees the lease run out, or the Node is
-//! deleted by whoever deletes the server).
+//! Holds: an API server that is away is waited for; at rest there is one request for each lease, and leases of many nodes are spread over time;
+//! who is switched off says so ([`leave`]), who merely stops is quiet: the cluster sees the lease run out, or the Node is deleted by whoever
+//! deletes the server.
 
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, TryStreamExt};
@@ -13,21 +16,44 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::json;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tokio_util::sync::CancellationToken;
 
 use super::api_client::{Credential, client};
 use super::{HollowNode, pods, registration};
 
-const LEASE_EVERY: Duration = Duration::from_secs(10);
+/// Clusters call a node Unknown after 40 s (50 s since Kubernetes 1.32) without a renewal: one may be lost. The kubelet's 10 s would let two
+/// be lost, for twice the requests.
+const LEASE_EVERY: Duration = Duration::from_secs(20);
 const STATUS_EVERY: Duration = Duration::from_secs(300);
 const STATUS_AGAIN: Duration = Duration::from_secs(5);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Registrations at the same time: each is a TLS handshake and four requests, and a server that has thousands of them before it answers none.
+const REGISTRATIONS: usize = 64;
+
+/// What the hollow nodes of one process share.
+#[derive(Debug, Clone)]
+pub struct Fleet {
+    registrations: Arc<Semaphore>,
+}
+
+impl Default for Fleet {
+    fn default() -> Self {
+        Self { registrations: Arc::new(Semaphore::new(REGISTRATIONS)) }
+    }
+}
+
+fn lease_time() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("the identity of node {node} is not usable")]
     Identity { node: String, source: Box<kube::Error> },
+    #[error("node {node} could not say that it is switched off")]
+    NotHeard { node: String, source: Box<kube::Error> },
     #[error("node {node} cannot be described: {source}")]
     Facts { node: String, source: serde_json::Error },
 }
@@ -41,11 +67,8 @@ struct Agent {
 }
 
 /// Until `shutdown`.
-pub async fn run(node: HollowNode, shutdown: CancellationToken) -> Result<(), RunError> {
-    let name = node.facts.node_name.clone();
-    let identity = |source| RunError::Identity { node: name.clone(), source: Box::new(source) };
-    let credential = Credential::Certificate(&node.identity);
-    let client = client(&node.identity.server, Some(&node.identity.ca_pem), credential).await.map_err(identity)?;
+pub async fn run(node: HollowNode, fleet: &Fleet, shutdown: CancellationToken) -> Result<(), RunError> {
+    let client = own_client(&node).await?;
     let mut agent = Agent {
         nodes: Api::all(client.clone()),
         leases: Api::namespaced(client.clone(), "kube-node-lease"),
@@ -55,21 +78,51 @@ pub async fn run(node: HollowNode, shutdown: CancellationToken) -> Result<(), Ru
     };
     tokio::select! {
         () = shutdown.cancelled() => Ok(()),
-        ended = agent.live() => ended,
+        ended = agent.live(fleet) => ended,
     }
 }
 
+/// Says that the node is switched off, as a kubelet does that is told so.
+pub async fn leave(node: &HollowNode) -> Result<(), RunError> {
+    let nodes: Api<Node> = Api::all(own_client(node).await?);
+    let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let patch = Patch::Strategic(registration::leaving(&now));
+    let name = &node.facts.node_name;
+    let said = nodes.patch_status(name, &PatchParams::default(), &patch).await;
+    said.map(drop).map_err(|source| RunError::NotHeard { node: name.clone(), source: Box::new(source) })
+}
+
+async fn own_client(node: &HollowNode) -> Result<kube::Client, RunError> {
+    let credential = Credential::Certificate(&node.identity);
+    let client = client(&node.identity.server, Some(&node.identity.ca_pem), credential).await;
+    client.map_err(|source| RunError::Identity { node: node.facts.node_name.clone(), source: Box::new(source) })
+}
+
+/// Where in the interval the leases of a node are renewed: as many at one moment as at any other, whenever the nodes were started.
+fn phase(name: &str) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    LEASE_EVERY.mul_f64((hasher.finish() % 1000) as f64 / 1000.0)
+}
+
 impl Agent {
-    async fn live(&mut self) -> Result<(), RunError> {
-        self.register().await?;
-        let mut leases = interval(LEASE_EVERY);
-        let mut statuses = interval(STATUS_EVERY);
+    async fn live(&mut self, fleet: &Fleet) -> Result<(), RunError> {
+        let turn = fleet.registrations.acquire().await;
+        let is_new = self.register().await?;
+        let heard = self.create_lease().await?;
+        drop(turn);
+        let mut leases = interval_at(Instant::now() + phase(&self.node.facts.node_name), LEASE_EVERY);
+        let mut statuses = interval_at(Instant::now() + STATUS_EVERY, STATUS_EVERY);
+        if !is_new {
+            statuses.reset_immediately();
+        }
         leases.set_missed_tick_behavior(MissedTickBehavior::Delay);
         statuses.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mine = watcher::Config::default().fields(&format!("spec.nodeName={}", self.node.facts.node_name));
+        let mine =
+            watcher::Config::default().any_semantic().fields(&format!("spec.nodeName={}", self.node.facts.node_name));
         let pods = Api::<Pod>::all(self.client.clone());
         let mut pods = watcher(pods, mine).default_backoff().applied_objects().boxed();
-        let mut away = false;
+        let mut away = !heard;
         loop {
             tokio::select! {
                 _ = leases.tick() => {
@@ -94,19 +147,22 @@ impl Agent {
         }
     }
 
-    /// Until it is registered; a Node of that name that is already there is taken over, as after a restart.
-    async fn register(&mut self) -> Result<(), RunError> {
-        let wanted = registration::node(&self.node.facts).map_err(|source| self.facts_error(source))?;
+    /// Until it is registered; a Node of that name that is already there is taken over, as after a restart (false).
+    async fn register(&mut self) -> Result<bool, RunError> {
         let mut wait = Duration::from_millis(200);
         loop {
+            let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            let wanted = registration::node(&self.node.facts, &now).map_err(|source| self.facts_error(source))?;
             let made = match self.nodes.create(&PostParams::default(), &wanted).await {
-                Err(kube::Error::Api(refused)) if refused.code == 409 => self.nodes.get(&wanted.name_any()).await,
-                other => other,
+                Err(kube::Error::Api(refused)) if refused.code == 409 => {
+                    self.nodes.get(&wanted.name_any()).await.map(|node| (node, false))
+                }
+                other => other.map(|node| (node, true)),
             };
             match made {
-                Ok(node) => {
+                Ok((node, is_new)) => {
                     self.uid = node.uid().unwrap_or_default();
-                    return Ok(());
+                    return Ok(is_new);
                 }
                 Err(error) => self.note("it could not be registered", &error),
             }
@@ -121,7 +177,7 @@ impl Agent {
         let name = &self.node.facts.node_name;
         let reported = match self.nodes.get(name).await {
             Ok(current) => {
-                let patch = Patch::Strategic(registration::status(&self.node.facts, &current, &now));
+                let patch = Patch::Strategic(registration::status(&self.node.facts, Some(&current), &now));
                 self.nodes.patch_status(name, &PatchParams::default(), &patch).await
             }
             Err(error) => Err(error),
@@ -132,23 +188,36 @@ impl Agent {
         reported.is_ok()
     }
 
+    /// The first lease; one that is there from an earlier run is renewed. Whether it was heard.
+    async fn create_lease(&self) -> Result<bool, RunError> {
+        let lease = registration::lease(&self.node.facts, &self.uid, &lease_time());
+        let lease = lease.map_err(|error| self.facts_error(error))?;
+        match self.leases.create(&PostParams::default(), &lease).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(refused)) if refused.code == 409 => Ok(self.patch_lease().await.is_ok()),
+            Err(error) => {
+                self.note("its lease could not be made", &error);
+                Ok(false)
+            }
+        }
+    }
+
     /// Whether it was heard.
     async fn renew_lease(&self) -> Result<bool, RunError> {
-        let name = &self.node.facts.node_name;
-        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string();
-        let renewal = Patch::Merge(json!({"spec": {"renewTime": now, "holderIdentity": name}}));
-        let renewed = match self.leases.patch(name, &PatchParams::default(), &renewal).await {
-            Err(kube::Error::Api(refused)) if refused.code == 404 => {
-                let lease =
-                    registration::lease(&self.node.facts, &self.uid, &now).map_err(|error| self.facts_error(error))?;
-                self.leases.create(&PostParams::default(), &lease).await
+        match self.patch_lease().await {
+            Ok(()) => Ok(true),
+            Err(kube::Error::Api(refused)) if refused.code == 404 => self.create_lease().await,
+            Err(error) => {
+                self.note("its lease could not be renewed", &error);
+                Ok(false)
             }
-            other => other,
-        };
-        if let Err(error) = &renewed {
-            self.note("its lease could not be renewed", error);
         }
-        Ok(renewed.is_ok())
+    }
+
+    async fn patch_lease(&self) -> Result<(), kube::Error> {
+        let name = &self.node.facts.node_name;
+        let renewal = Patch::Merge(json!({"spec": {"renewTime": lease_time(), "holderIdentity": name}}));
+        self.leases.patch_metadata(name, &PatchParams::default(), &renewal).await.map(drop)
     }
 
     async fn attend(&self, pod: &Pod) {

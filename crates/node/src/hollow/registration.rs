@@ -9,8 +9,8 @@ use super::Join;
 pub(super) const LEASE_SECONDS: i32 = 40;
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
-/// As the kubelet registers it: with the cloud's taint if a cloud controller is to look at it first.
-pub(super) fn node(facts: &Join) -> Result<Node, serde_json::Error> {
+/// As the kubelet registers it: ready from the first moment, with the cloud's taint if a cloud controller is to look at it first.
+pub(super) fn node(facts: &Join, now: &str) -> Result<Node, serde_json::Error> {
     let mut labels = json!({
         "kubernetes.io/hostname": facts.node_name,
         "kubernetes.io/os": "linux",
@@ -29,16 +29,29 @@ pub(super) fn node(facts: &Join) -> Result<Node, serde_json::Error> {
     if let Some(provider_id) = &facts.provider_id {
         spec["providerID"] = json!(provider_id);
     }
+    let status = status(facts, None, now);
     serde_json::from_value(json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": facts.node_name, "labels": labels},
         "spec": spec,
+        "status": status["status"],
     }))
 }
 
+/// What the kubelet says last when its machine is switched off.
+pub(super) fn leaving(now: &str) -> Value {
+    json!({"status": {"conditions": [{
+        "type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "node is shutting down",
+        "lastHeartbeatTime": now, "lastTransitionTime": now,
+    }]}})
+}
+
 /// A strategic patch, so that the cloud controller's addresses stay, and the time of a transition that is none.
-pub(super) fn status(facts: &Join, current: &Node, now: &str) -> Value {
-    let conditions = current.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+pub(super) fn status(facts: &Join, current: Option<&Node>, now: &str) -> Value {
+    let conditions = current
+        .and_then(|current| current.status.as_ref())
+        .and_then(|status| status.conditions.as_deref())
+        .unwrap_or_default();
     let healthy = |kind: &str, status: &str, reason: &str, message: &str| {
         let mut condition =
             json!({"type": kind, "status": status, "reason": reason, "message": message, "lastHeartbeatTime": now});
@@ -102,10 +115,10 @@ mod tests {
     #[test]
     fn an_external_cloud_provider_means_its_taint_and_no_address_of_ours() {
         for (external, taints, addresses) in [(true, 2, 1), (false, 1, 2)] {
-            let node = node(&facts(external)).unwrap().spec.unwrap();
+            let node = node(&facts(external), "2026-01-01T00:00:00Z").unwrap().spec.unwrap();
             assert_eq!(node.taints.unwrap().len(), taints);
             assert_eq!(node.provider_id.as_deref(), Some("openstack:///1"));
-            let status = status(&facts(external), &Node::default(), "2026-01-01T00:00:00Z");
+            let status = status(&facts(external), None, "2026-01-01T00:00:00Z");
             assert_eq!(status["status"]["addresses"].as_array().unwrap().len(), addresses);
         }
     }
@@ -113,7 +126,7 @@ mod tests {
     #[test]
     fn a_transition_is_dated_once() {
         let at = |current: &Node| {
-            let patch = status(&facts(true), current, "2026-01-01T00:00:00Z");
+            let patch = status(&facts(true), Some(current), "2026-01-01T00:00:00Z");
             let conditions = patch["status"]["conditions"].as_array().unwrap().clone();
             conditions.into_iter().find(|condition| condition["type"] == "Ready").unwrap()["lastTransitionTime"].clone()
         };

@@ -19,6 +19,7 @@ use super::board::Board;
 use super::child::{Child, exit_code};
 use super::identity::Identity;
 use super::launch::Launch;
+use super::pull::NoProgram;
 use super::restart::{Backoff, restarts};
 use super::status::Stand;
 use super::{Node, Program};
@@ -84,9 +85,8 @@ impl Job {
                     let note = format!("restarting container {} in {} s", self.container.name, pause.as_secs());
                     self.warn("BackOff", &note).await;
                 }
-                self.note(|record| {
-                    record.stand = Stand::Waiting { reason: waiting.0.into(), message: Some(waiting.1) }
-                });
+                let reason = if waiting.0 == "ErrImagePull" { "ImagePullBackOff" } else { waiting.0 };
+                self.note(|record| record.stand = Stand::Waiting { reason: reason.into(), message: Some(waiting.1) });
             }
             let (mut secrets, mut maps) = (self.node.watched.secrets.bell(), self.node.watched.config_maps.bell());
             let mut stop = self.stop.clone();
@@ -101,6 +101,11 @@ impl Job {
 
     async fn once(&mut self) -> End {
         self.take_up_changes();
+        match self.pull().await {
+            Ok(()) => {}
+            Err(NoProgram::Stopped) => return End::Stopped,
+            Err(NoProgram::Failed(message)) => return End::NotStarted { reason: "ErrImagePull", message },
+        }
         let mut launch = match self.launch().await {
             Ok(launch) => launch,
             Err((reason, message)) => return End::NotStarted { reason, message },

@@ -8,6 +8,7 @@
 
 mod addresses;
 mod admission;
+mod balancer_addresses;
 mod board;
 mod child;
 mod claims;
@@ -22,10 +23,12 @@ mod files;
 mod forward;
 mod ground;
 mod grpc_health;
+mod hello;
 mod hooks;
 mod identity;
 mod kubelet;
 mod launch;
+mod listeners;
 mod log;
 mod memory;
 mod mounts;
@@ -36,11 +39,14 @@ mod pods;
 mod probe;
 mod program;
 mod proxy;
+mod pull;
 mod register;
 mod restart;
 mod sequence;
+mod service_terms;
 mod services;
 mod sight;
+mod sni;
 mod spdy;
 mod status;
 mod terminal;
@@ -54,20 +60,37 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use ipnet::Ipv4Net;
 use tokio_util::sync::CancellationToken;
 
 pub use child::{Child, Run, markers};
 pub use log::{Kept, RotatingLog, tail as log_tail};
+pub use sni::install_gateway_api;
 
 /// Finds the program that an image stands for.
 pub trait Images: Send + Sync {
     fn resolve(&self, image: &str) -> Result<Program, ImageError>;
 
+    /// Gets what an image stands for while its pod waits, unless it is at hand or something else may run in its place. An error says why it could
+    /// not be had and what to do.
+    fn pull(&self, _image: &str, _news: tokio::sync::watch::Sender<Pulling>) -> BoxFuture<'static, Result<(), String>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Makes arguments fit a program that stands in for another version.
     fn adapt(&self, program: Program, args: Vec<String>) -> (Program, Vec<String>) {
         (program, args)
     }
+}
+
+/// What a pull is doing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pulling {
+    /// A sentence for each step, with how long it usually takes.
+    pub step: String,
+    /// How far it is.
+    pub progress: String,
 }
 
 /// A program that an image stands for.
@@ -159,6 +182,7 @@ pub(crate) struct Node {
     events: events::Events,
     watched: watch::Watched,
     addresses: addresses::Addresses,
+    balancers: balancer_addresses::BalancerAddresses,
     names: names::Names,
     places: places::Places,
     sight: sight::Sight,
@@ -179,15 +203,18 @@ pub async fn run(
     let watched = watch::Watched::start(&client, &options.name, &mut tasks);
     let events = events::Events::new(client.clone(), &options.name);
     let addresses = addresses::Addresses::open(options.pod_network, &options.pods_dir);
+    let balancers = balancer_addresses::BalancerAddresses::new(options.load_balancer_network);
     let (names, sight) = (names::Names::default(), sight::Sight::find(&options.pods_dir).await);
     let places = places::Places::default();
     let memory = memory::Memory::find(&options.home);
-    let node = Arc::new(Node { client, images, options, events, watched, addresses, names, places, sight, memory });
+    let node =
+        Arc::new(Node { client, images, options, events, watched, addresses, balancers, names, places, sight, memory });
     let kubelet_port = kubelet::start(&node, &mut tasks).await?;
     register::register(&node, kubelet_port).await?;
     claims::ensure_storage_class(&node.client).await;
     node.watched.until_ready().await?;
     tasks.spawn(services::run(node.clone()));
+    tasks.spawn(sni::run(node.clone()));
     tasks.spawn(claims::run(node.clone()));
     tasks.spawn(names::run(node.clone()));
     // Returns when all processes are ended; then the rest may go as well.

@@ -6,9 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
-use ipnet::{IpNet, Ipv4Net};
 use k8s_openapi::api::core::v1::{Pod, Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{Patch, PatchParams};
@@ -16,84 +14,69 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::Node;
-use super::proxy::Proxy;
-
-const BIND_AGAIN: Duration = Duration::from_secs(5);
-
-/// A listener that should be, and for whom.
-struct Wanted {
-    service: Arc<Service>,
-    backends: Vec<SocketAddr>,
-    /// Who may connect; nobody is named if everybody may.
-    sources: Vec<IpNet>,
-}
+use super::balancer_addresses::Owners;
+use super::listeners::Listeners;
+use super::proxy::{Pool, Rules, Way};
+use super::service_terms::{asked_address, in_vain, sources};
 
 /// The class of the load balancers that are made here; a Service may also name none.
 const CLASS: &str = "hangar.dev/loopback";
 
 pub(super) async fn run(node: Arc<Node>) {
     let (mut services, mut pods) = (node.watched.services.bell(), node.watched.pods.bell());
-    let mut listening: HashMap<SocketAddr, Proxy> = HashMap::new();
-    let (mut refused, mut said) = (HashSet::new(), HashSet::new());
+    let (mut listening, mut said) = (Listeners::default(), HashSet::new());
     loop {
+        complain(&node, &mut said).await;
         balance(&node, &mut said).await;
-        follow(&node, &mut listening, &mut refused).await;
-        let again = async {
-            match refused.is_empty() {
-                true => std::future::pending().await,
-                false => tokio::time::sleep(BIND_AGAIN).await,
-            }
-        };
+        follow(&node, &mut listening).await;
         tokio::select! {
             changed = services.changed() => if changed.is_err() { return },
             changed = pods.changed() => if changed.is_err() { return },
-            () = again => {}
+            () = listening.again() => {}
         }
     }
 }
 
-async fn follow(node: &Node, listening: &mut HashMap<SocketAddr, Proxy>, refused: &mut HashSet<SocketAddr>) {
+/// Says once what a Service asks for in vain.
+async fn complain(node: &Node, said: &mut HashSet<(String, String)>) {
+    let services = node.watched.services.all();
+    let uids: HashSet<String> = services.iter().filter_map(|service| service.uid()).collect();
+    said.retain(|(uid, _)| uids.contains(uid));
+    for service in services.iter().filter(|service| !is_kubernetes(service)) {
+        for (reason, note) in in_vain(service) {
+            if said.insert((service.uid().unwrap_or_default(), note.clone())) {
+                node.events.warning(&**service, reason, &note).await;
+            }
+        }
+    }
+}
+
+async fn follow(node: &Node, listening: &mut Listeners) {
     let pods = node.watched.pods.all();
-    let mut wanted = BTreeMap::new();
+    let (mut wanted, mut whose) = (BTreeMap::new(), HashMap::new());
     for service in node.watched.services.all() {
         for (address, port) in listeners(&service, node.options.address) {
-            let backends =
-                if is_kubernetes(&service) { vec![node.options.api_server] } else { backends(&service, port, &pods) };
+            let way = Way::Any(pool(node, &service, port, &pods));
             let sources =
                 if balanced(&service).map(IpAddr::from) == Some(address.ip()) { sources(&service) } else { vec![] };
-            wanted.insert(address, Wanted { service: service.clone(), backends, sources });
+            wanted.insert(address, Rules { way, sources });
+            whose.insert(address, service.clone());
         }
     }
-    listening.retain(|address, _| wanted.contains_key(address));
-    refused.retain(|address| wanted.contains_key(address));
-    for (address, Wanted { service, backends, sources }) in wanted {
-        if let Some(proxy) = listening.get(&address) {
-            proxy.backends.set(backends, sources);
-            continue;
-        }
-        match Proxy::listen(address).await {
-            Ok(proxy) => {
-                proxy.backends.set(backends, sources);
-                refused.remove(&address);
-                listening.insert(address, proxy);
-            }
-            Err(error) if refused.insert(address) => {
-                let note = format!("{address} cannot be listened on: {error}{}", advice(&error));
-                node.events.warning(&*service, "ListenFailed", &note).await;
-            }
-            Err(_) => {}
+    for address in listening.follow(wanted).await {
+        if let (Some(service), Some(why)) = (whose.get(&address), listening.refusal(&address)) {
+            node.events.warning(&**service, "ListenFailed", why).await;
         }
     }
 }
 
-fn advice(error: &std::io::Error) -> &'static str {
-    match error.kind() {
-        std::io::ErrorKind::PermissionDenied => {
-            "; choose a port above 1023, or lower net.ipv4.ip_unprivileged_port_start (pods find the API server without it)"
-        }
-        std::io::ErrorKind::AddrInUse => "; another program holds the port, perhaps on all addresses",
-        _ => "",
+/// The pods behind one port of a Service.
+pub(super) fn pool(node: &Node, service: &Service, port: &ServicePort, pods: &[Arc<Pod>]) -> Pool {
+    if is_kubernetes(service) {
+        return Pool::new(vec![node.options.api_server], false);
     }
+    let sticky = service.spec.as_ref().and_then(|spec| spec.session_affinity.as_deref()) == Some("ClientIP");
+    Pool::new(backends(service, port, pods), sticky)
 }
 
 fn is_kubernetes(service: &Service) -> bool {
@@ -179,40 +162,30 @@ fn balanced(service: &Service) -> Option<Ipv4Addr> {
     ingress.iter().find_map(|ingress| ingress.ip.as_ref()?.parse().ok()).filter(Ipv4Addr::is_loopback)
 }
 
-/// Networks that may use the load balancer; what is not a network was refused by the API server.
-fn sources(service: &Service) -> Vec<IpNet> {
-    let ranges = service.spec.iter().flat_map(|spec| spec.load_balancer_source_ranges.iter().flatten());
-    ranges.filter_map(|range| range.trim().parse().ok()).collect()
-}
-
 /// Gives addresses to Services of type LoadBalancer, and takes them from those that no longer are.
-async fn balance(node: &Node, said: &mut HashSet<String>) {
+async fn balance(node: &Node, said: &mut HashSet<(String, String)>) {
     let services = node.watched.services.all();
-    let mut used: HashSet<Ipv4Addr> = services.iter().filter_map(|service| balanced(service)).collect();
+    let uids: HashSet<String> =
+        services.iter().filter(|service| wants_balancer(service)).filter_map(|s| s.uid()).collect();
+    node.balancers.retain(Owners::Services, |uid| uids.contains(uid));
+    for service in services.iter().filter(|service| wants_balancer(service)) {
+        if let (Some(address), Some(uid)) = (balanced(service), service.uid()) {
+            node.balancers.keep(Owners::Services, &uid, address);
+        }
+    }
     for service in services {
-        let is_balancer = service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer");
-        let going = service.metadata.deletion_timestamp.is_some();
-        let ingress = match (is_balancer && !going, balanced(&service)) {
-            (true, None) if !is_of_class(&service) => {
-                let class = service.spec.as_ref().and_then(|spec| spec.load_balancer_class.clone()).unwrap_or_default();
-                if said.insert(service.uid().unwrap_or_default()) {
-                    let note =
-                        format!("no load balancer of class {class} is made here: leave the class out, or say {CLASS}");
-                    node.events.warning(&*service, "UnknownLoadBalancerClass", &note).await;
-                }
-                continue;
-            }
+        let ingress = match (wants_balancer(&service), balanced(&service)) {
             (true, None) => {
-                let asked = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.clone()).unwrap_or_default();
-                let (address, complaint) = choose(&asked, node.options.load_balancer_network, &used);
-                if let Some(complaint) = complaint {
-                    node.events.warning(&*service, "LoadBalancerAddress", &complaint).await;
+                let (address, complaint) = new_address(node, &service);
+                if let Some((reason, note)) = complaint
+                    && said.insert((service.uid().unwrap_or_default(), note.clone()))
+                {
+                    node.events.warning(&*service, reason, &note).await;
                 }
                 let Some(address) = address else { continue };
-                used.insert(address);
                 json!([{"ip": address.to_string(), "ipMode": "VIP"}])
             }
-            (false, Some(_)) if !going => json!(null),
+            (false, Some(_)) if service.metadata.deletion_timestamp.is_none() => json!(null),
             _ => continue,
         };
         let api: Api<Service> = Api::namespaced(node.client.clone(), &service.namespace().unwrap_or_default());
@@ -223,22 +196,22 @@ async fn balance(node: &Node, said: &mut HashSet<String>) {
     }
 }
 
-fn is_of_class(service: &Service) -> bool {
-    service.spec.as_ref().and_then(|spec| spec.load_balancer_class.as_deref()).is_none_or(|class| class == CLASS)
+type Complaint = Option<(&'static str, String)>;
+
+fn new_address(node: &Node, service: &Service) -> (Option<Ipv4Addr>, Complaint) {
+    let spec = service.spec.as_ref();
+    if let Some(class) = spec.and_then(|spec| spec.load_balancer_class.as_deref()).filter(|class| *class != CLASS) {
+        let note = format!("no load balancer of class {class} is made here: leave the class out, or say {CLASS}");
+        return (None, Some(("UnknownLoadBalancerClass", note)));
+    }
+    let uid = service.uid().unwrap_or_default();
+    let (address, complaint) = node.balancers.choose(Owners::Services, &uid, asked_address(service));
+    (address, complaint.map(|note| ("LoadBalancerAddress", note)))
 }
 
-/// The address asked for if it is local and free, else the next free one, and what is to be said about it.
-fn choose(asked: &str, network: Ipv4Net, used: &HashSet<Ipv4Addr>) -> (Option<Ipv4Addr>, Option<String>) {
-    let free = network.hosts().find(|address| !used.contains(address));
-    if asked.is_empty() {
-        let complaint = free.is_none().then(|| format!("all addresses of {network} are in use"));
-        return (free, complaint);
-    }
-    match asked.parse::<Ipv4Addr>() {
-        Ok(address) if address.is_loopback() && !used.contains(&address) => (Some(address), None),
-        Ok(address) if address.is_loopback() => (None, Some(format!("{address} is in use by another Service"))),
-        _ => (free, Some(format!("{asked} is not an address of this machine (127.0.0.0/8), another one is taken"))),
-    }
+fn wants_balancer(service: &Service) -> bool {
+    service.spec.as_ref().and_then(|spec| spec.type_.as_deref()) == Some("LoadBalancer")
+        && service.metadata.deletion_timestamp.is_none()
 }
 
 #[cfg(test)]
@@ -298,26 +271,6 @@ mod tests {
             let service = service(spec);
             let found: Vec<String> = listeners(&service, node).iter().map(|(address, _)| address.to_string()).collect();
             assert_eq!(found, expected);
-        }
-    }
-
-    #[test]
-    fn a_load_balancer_gets_what_it_asks_for_if_that_is_local() {
-        let network: Ipv4Net = "127.1.64.0/18".parse().unwrap();
-        let used = HashSet::from([Ipv4Addr::new(127, 1, 64, 1)]);
-        let rows = [
-            ("", Some("127.1.64.2"), false),
-            ("127.8.0.9", Some("127.8.0.9"), false),
-            ("127.1.64.1", None, true),
-            ("172.18.255.200", Some("127.1.64.2"), true),
-        ];
-        for (asked, address, complains) in rows {
-            let (found, complaint) = choose(asked, network, &used);
-            assert_eq!(
-                (found.map(|ip| ip.to_string()).as_deref(), complaint.is_some()),
-                (address, complains),
-                "{asked}"
-            );
         }
     }
 }

@@ -5,7 +5,8 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use futures::StreamExt as _;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::networking::v1::{Ingress, IngressClass};
 use kube::api::Api;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
@@ -73,6 +74,9 @@ pub(super) struct Watched {
     pub config_maps: Kind<ConfigMap>,
     pub claims: Kind<PersistentVolumeClaim>,
     pub volumes: Kind<PersistentVolume>,
+    pub namespaces: Kind<Namespace>,
+    pub ingresses: Kind<Ingress>,
+    pub ingress_classes: Kind<IngressClass>,
 }
 
 impl Watched {
@@ -86,6 +90,9 @@ impl Watched {
             config_maps: Kind::start(Api::all(client.clone()), all(), tasks),
             claims: Kind::start(Api::all(client.clone()), all(), tasks),
             volumes: Kind::start(Api::all(client.clone()), all(), tasks),
+            namespaces: Kind::start(Api::all(client.clone()), all(), tasks),
+            ingresses: Kind::start(Api::all(client.clone()), all(), tasks),
+            ingress_classes: Kind::start(Api::all(client.clone()), all(), tasks),
         }
     }
 
@@ -97,6 +104,9 @@ impl Watched {
         self.secrets.store.wait_until_ready().await.map_err(ended)?;
         self.config_maps.store.wait_until_ready().await.map_err(ended)?;
         self.claims.store.wait_until_ready().await.map_err(ended)?;
-        self.volumes.store.wait_until_ready().await.map_err(ended)
+        self.volumes.store.wait_until_ready().await.map_err(ended)?;
+        self.namespaces.store.wait_until_ready().await.map_err(ended)?;
+        self.ingresses.store.wait_until_ready().await.map_err(ended)?;
+        self.ingress_classes.store.wait_until_ready().await.map_err(ended)
     }
 }

@@ -7,6 +7,7 @@ mod status;
 mod translate;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use hangar_api::Object;
 use hangar_api::kinds::KamajiControlPlane;
@@ -21,6 +22,7 @@ use crate::{Phase, Phases, Plan, Reason, Step};
 
 /// What was last applied inside the tenant.
 const TENANT_OBJECTS_ANNOTATION: &str = "hangar.dev/tenant-objects";
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone)]
 pub struct World {
@@ -43,6 +45,8 @@ pub struct World {
     pub konnectivity: Result<(), String>,
     /// What the tenant's API says it is, once it answers.
     pub tenant_version: Option<String>,
+    /// What its pods wait for, if they take their time: a version that is being fetched, most likely.
+    pub pods_wait_for: Option<String>,
     /// Set when the step succeeded in this pass.
     pub tenant_applied: bool,
     pub evicted: bool,
@@ -353,10 +357,15 @@ fn api_server_ready(world: &World, _now: Timestamp) -> Phase {
     if world.kind.spec.replicas == Some(0) || is_available(world.api_server.as_ref()) {
         return Phase::Done;
     }
-    Phase::wait("WaitingForAPIServer", "the API server is starting")
+    // Pods are not watched: their words are read again now and then.
+    match &world.pods_wait_for {
+        Some(what) => Phase::wait_for("WaitingForAPIServer", format!("the API server is starting: {what}"), LOOK_AGAIN),
+        None => Phase::wait_for("WaitingForAPIServer", "the API server is starting", LOOK_AGAIN),
+    }
 }
 
-pub(super) fn is_available(deployment: Option<&Object>) -> bool {
+/// Whether at least one pod of a Deployment answers.
+pub fn is_available(deployment: Option<&Object>) -> bool {
     deployment.is_some_and(|deployment| deployment.get("/status/availableReplicas").as_i64().unwrap_or(0) > 0)
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use hangar_node::hollow::{self, HollowNode, Identity, Join, JoinError};
+use hangar_node::hollow::{self, Fleet, HollowNode, Identity, Join, JoinError};
 use tokio_util::sync::CancellationToken;
 
 use super::{Guest, GuestDriver, cloud_init, join_config};
@@ -17,19 +17,30 @@ use crate::save::write_private;
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// As often as kubeadm asks.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// A machine that is switched off does not wait longer for anybody.
+const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Boots every guest as a hollow node.
 pub struct HollowGuests {
     /// Where identities are kept; `None` keeps none.
     dir: Option<PathBuf>,
-    running: Mutex<HashMap<String, CancellationToken>>,
+    running: Mutex<HashMap<String, Switch>>,
     shutdown: CancellationToken,
+    fleet: Fleet,
+}
+
+/// How a guest is ended.
+#[derive(Clone)]
+struct Switch {
+    stop: CancellationToken,
+    /// Without a chance to say goodbye: the server is gone, or this process ends.
+    destroyed: CancellationToken,
 }
 
 impl HollowGuests {
     /// `dir` is [`crate::Simulator::guests_dir`]; all guests stop at `shutdown`.
     pub fn new(dir: Option<PathBuf>, shutdown: CancellationToken) -> Self {
-        Self { dir, running: Mutex::default(), shutdown }
+        Self { dir, running: Mutex::default(), shutdown, fleet: Fleet::default() }
     }
 
     fn disk(&self, server_id: &str) -> Option<PathBuf> {
@@ -41,28 +52,36 @@ impl HollowGuests {
 
 impl GuestDriver for HollowGuests {
     fn boot(&self, guest: Guest) {
-        let stop = self.shutdown.child_token();
+        let switch = Switch { stop: self.shutdown.child_token(), destroyed: self.shutdown.child_token() };
         let id = guest.server_id.clone();
         let disk = self.disk(&id);
-        let old = self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id, stop.clone());
+        let old = self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(id, switch.clone());
         if let Some(old) = old {
-            old.cancel();
+            old.destroyed.cancel();
+            old.stop.cancel();
         }
+        let fleet = self.fleet.clone();
         tokio::spawn(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = live(&guest, disk, stop.clone()) => {}
+            let joined = tokio::select! {
+                () = switch.stop.cancelled() => None,
+                joined = join(&guest, disk) => joined,
+            };
+            if let Some(node) = joined {
+                live(&guest, node, &fleet, &switch).await;
             }
         });
     }
 
     fn stop(&self, server_id: &str) {
-        if let Some(stop) = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(server_id) {
-            stop.cancel();
+        if let Some(switch) = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(server_id) {
+            switch.stop.cancel();
         }
     }
 
     fn shut_down(&self, server_id: &str) {
+        if let Some(switch) = self.running.lock().unwrap_or_else(PoisonError::into_inner).get(server_id) {
+            switch.destroyed.cancel();
+        }
         self.stop(server_id);
         if let Some(disk) = self.disk(server_id) {
             // Not there when it never joined.
@@ -71,12 +90,16 @@ impl GuestDriver for HollowGuests {
     }
 }
 
-async fn live(guest: &Guest, disk: Option<PathBuf>, stop: CancellationToken) {
+/// `None` when it stays out.
+async fn join(guest: &Guest, disk: Option<PathBuf>) -> Option<HollowNode> {
     let console = &guest.console;
     console.line(format!("{} booted", guest.name));
     let (join, sentinel) = match prepare(guest) {
         Ok(ready) => ready,
-        Err(why) => return console.line(why),
+        Err(why) => {
+            console.line(why);
+            return None;
+        }
     };
     let identity = match disk.as_ref().and_then(load) {
         Some(identity) => {
@@ -84,7 +107,7 @@ async fn live(guest: &Guest, disk: Option<PathBuf>, stop: CancellationToken) {
             identity
         }
         None => {
-            let Some(identity) = join_until_in(guest, &join).await else { return };
+            let identity = join_until_in(guest, &join).await?;
             if sentinel {
                 console.line(format!("cloud-init: {} is written", join_config::SENTINEL));
             }
@@ -96,9 +119,24 @@ async fn live(guest: &Guest, disk: Option<PathBuf>, stop: CancellationToken) {
             identity
         }
     };
-    console.line(format!("kubelet: node {} runs against {}", join.node_name, identity.server));
-    if let Err(error) = hollow::run(HollowNode { identity, facts: join }, stop).await {
-        console.line(format!("kubelet: {}", chain(&error)));
+    Some(HollowNode { identity, facts: join })
+}
+
+async fn live(guest: &Guest, node: HollowNode, fleet: &Fleet, switch: &Switch) {
+    let console = &guest.console;
+    console.line(format!("kubelet: node {} runs against {}", node.facts.node_name, node.identity.server));
+    if let Err(error) = hollow::run(node.clone(), fleet, switch.stop.clone()).await {
+        return console.line(format!("kubelet: {}", chain(&error)));
+    }
+    let goodbye = tokio::time::timeout(GOODBYE, hollow::leave(&node));
+    tokio::select! {
+        biased;
+        () = switch.destroyed.cancelled() => {}
+        said = goodbye => match said {
+            Ok(Ok(())) => console.line("kubelet: node is shutting down"),
+            Ok(Err(error)) => console.line(format!("kubelet: {}", chain(&error))),
+            Err(_) => console.line("kubelet: the API server did not answer, so nobody knows that the node is shutting down"),
+        }
     }
 }
 
@@ -185,7 +223,7 @@ runcmd: [kubeadm join --config /j]
         ];
         for (user_data, words) in table {
             let guest = guest(user_data);
-            live(&guest, None, CancellationToken::new()).await;
+            assert!(join(&guest, None).await.is_none());
             let text = guest.console.text();
             assert!(text.starts_with("worker-1 booted\n") && text.contains(words), "{text}");
         }
