@@ -57,14 +57,18 @@ pub enum Kept {
 /// Copies two pipes into one log until both end. A log that cannot be written must not block its process, so reading goes on.
 pub async fn collect(mut log: RotatingLog, out: impl AsyncRead + Unpin, err: impl AsyncRead + Unpin, kept: Kept) {
     let (mut out, mut err) = (Pipe::new(out, "stdout", kept), Pipe::new(err, "stderr", kept));
+    let mut broken = false;
     while out.open || err.open {
         let bytes = tokio::select! {
             bytes = out.next(), if out.open => bytes,
             bytes = err.next(), if err.open => bytes,
         };
-        if let Err(error) = log.write(&bytes).await {
+        let written = log.write(&bytes).await;
+        // Said once, not for every line: on a full disk that would fill what is left.
+        if let (Err(error), false) = (&written, broken) {
             tracing::warn!(path = %log.path.display(), %error, "could not write a log");
         }
+        broken = written.is_err();
     }
 }
 
