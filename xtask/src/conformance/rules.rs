@@ -11,6 +11,7 @@ pub enum Reason {
     Network,
     Kernel,
     Runtime,
+    Nodes,
     Slow,
 }
 
@@ -28,12 +29,13 @@ impl Reason {
             Reason::Runtime => {
                 "needs what a container runtime does: containers that are added to a running pod, streams over websockets of old"
             }
+            Reason::Nodes => "needs a second node",
             Reason::Slow => "not run: waits for more than ten minutes at a time",
         }
     }
 }
 
-use Reason::{Image, Kernel, Network, NotOurs, Runtime, Slow};
+use Reason::{Image, Kernel, Network, Nodes, NotOurs, Runtime, Slow};
 
 const RULES: &[(&str, Reason)] = &[
     ("[sig-api-machinery]", NotOurs),
@@ -57,6 +59,7 @@ const RULES: &[(&str, Reason)] = &[
     ("read only busybox container should not write to root filesystem", Image),
     ("should cap back-off at MaxContainerBackOff", Slow),
     ("back-off timer reset on image update", Slow),
+    ("Daemon set [Serial] should rollback without unnecessary restarts", Nodes),
     // What a process does not have.
     ("Ephemeral Containers", Runtime),
     ("over websockets", Runtime),
