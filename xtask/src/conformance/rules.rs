@@ -11,6 +11,7 @@ pub enum Reason {
     Network,
     Kernel,
     Runtime,
+    Nodes,
     Slow,
 }
 
@@ -20,7 +21,7 @@ impl Reason {
             Reason::NotOurs => "about kube-apiserver, kubectl or the scheduler alone, which the plane runs as they are",
             Reason::Image => "needs an image that is not a program of ours, or a registry",
             Reason::Network => {
-                "needs a network of its own for every pod: here pods share the machine's, each with a loopback address, which EndpointSlices refuse"
+                "needs a network of its own for every pod: here pods share the machine's, each with a loopback address, which EndpointSlices and the proxy of the API server refuse"
             }
             Reason::Kernel => {
                 "needs something of the kernel that a process does not have by itself (sysctls, cgroups of its own, capabilities)"
@@ -28,12 +29,13 @@ impl Reason {
             Reason::Runtime => {
                 "needs what a container runtime does: containers that are added to a running pod, streams over websockets of old"
             }
+            Reason::Nodes => "needs a second node",
             Reason::Slow => "not run: waits for more than ten minutes at a time",
         }
     }
 }
 
-use Reason::{Image, Kernel, Network, NotOurs, Runtime, Slow};
+use Reason::{Image, Kernel, Network, Nodes, NotOurs, Runtime, Slow};
 
 const RULES: &[(&str, Reason)] = &[
     ("[sig-api-machinery]", NotOurs),
@@ -57,6 +59,7 @@ const RULES: &[(&str, Reason)] = &[
     ("read only busybox container should not write to root filesystem", Image),
     ("should cap back-off at MaxContainerBackOff", Slow),
     ("back-off timer reset on image update", Slow),
+    ("Daemon set [Serial] should rollback without unnecessary restarts", Nodes),
     // What a process does not have.
     ("Ephemeral Containers", Runtime),
     ("over websockets", Runtime),
@@ -75,26 +78,33 @@ const RULES: &[(&str, Reason)] = &[
     ("functioning NodePort service", Network),
     ("DNS should", Network),
     ("Proxy version v1", Network),
+    ("PreStop should call prestop when killing a pod", Network),
     ("should serve a basic image on each replica", Network),
 ];
 
 /// Specs whose pods listen on a port of all addresses: those that want the same port run one after the other, in lanes of their own.
 pub const LISTENING: &[&[&str]] = &[
+    // 8080, agnhost's usual one.
     &[
         "Container Lifecycle Hook",
         "tcp:8080",
         "monotonically increasing",
         "should be restarted with a /healthz",
-        "PreStop",
+        "GRPC liveness",
     ],
-    &[
-        "should *not* be restarted with a /healthz",
-        "GRPC",
-        "with readiness probe",
-        "timeoutGracePeriodSeconds",
-        "[sig-network]",
-    ],
+    &["timeoutGracePeriodSeconds", "[sig-network]"],
 ];
+
+/// Specs that run when nothing else does: they say so themselves, or they want port 80 of all addresses, which web servers have on theirs.
+pub fn alone(spec: &str) -> bool {
+    const PARTS: [&str; 4] = [
+        "[Serial]",
+        "should *not* be restarted with a /healthz",
+        "with readiness probe",
+        "EmptyDir wrapper volumes should not conflict",
+    ];
+    PARTS.iter().any(|part| spec.contains(part))
+}
 
 /// The lane of a spec that listens.
 pub fn listening_lane(spec: &str) -> Option<usize> {

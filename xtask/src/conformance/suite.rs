@@ -63,7 +63,7 @@ impl Suite {
     /// Runs all specs: `jobs` at a time, those whose pods listen in a lane of their own, and those that must be alone at the end.
     pub fn run(&self, specs: &[String], jobs: usize) -> Result<Vec<Outcome>> {
         let (alone, together): (Vec<&str>, Vec<&str>) =
-            specs.iter().map(String::as_str).partition(|name| name.contains("[Serial]"));
+            specs.iter().map(String::as_str).partition(|name| rules::alone(name));
         let (listening, others): (Vec<&str>, Vec<&str>) =
             together.into_iter().partition(|name| rules::listening_lane(name).is_some());
         let jobs = jobs.max(1);

@@ -51,6 +51,16 @@ impl Memory {
         memory
     }
 
+    /// Takes the directory away when the node ends; a group that is still in use stays until the next start.
+    pub fn leave(&self) {
+        if let Some((base, _)) = &self.0 {
+            for entry in base.read_dir().into_iter().flatten().flatten() {
+                let _ = std::fs::remove_dir(entry.path());
+            }
+            let _ = std::fs::remove_dir(base);
+        }
+    }
+
     /// Room for one run of a container.
     pub fn room(&self, name: &str, limit: u64) -> Room {
         let group = self.0.as_ref().and_then(|(base, version)| {

@@ -218,7 +218,8 @@ pub async fn run(
     tasks.spawn(claims::run(node.clone()));
     tasks.spawn(names::run(node.clone()));
     // Returns when all processes are ended; then the rest may go as well.
-    pods::run(node, shutdown).await;
+    pods::run(node.clone(), shutdown).await;
     tasks.shutdown().await;
+    node.memory.leave();
     Ok(())
 }
