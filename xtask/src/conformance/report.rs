@@ -125,6 +125,9 @@ The specs of the Kubernetes e2e suite that are marked as conformance of clusters
 of one machine. This page is written by `cargo xtask conformance`, which builds the suite from Go modules (some minutes, once), starts a
 plane in a home of its own and runs every spec that applies. `--focus REGEX` runs a part, `--list` only says what would be run.
 The rules by which specs do not apply are in `xtask/src/conformance/rules.rs`.
+
+The results may be those of several runs (`--again` runs what did not pass): pods share the machine's ports, so a spec fails where another one, or the pod of
+the spec before, still listens on the port it wants.
 ";
 
 fn section(text: &mut String, title: &str, lines: impl Iterator<Item = String>) {
