@@ -65,16 +65,19 @@ where
 {
     let stream = watcher(api, watcher::Config::default()).default_backoff().applied_objects();
     let mut stream = std::pin::pin!(stream);
+    let mut last = None;
     let found = async {
         loop {
             match stream.try_next().await {
                 Ok(Some(object)) if wanted(&object) => return object,
+                Ok(Some(object)) => last = Some(object),
                 Ok(None) => panic!("the watch ended"),
-                _ => {}
+                Err(_) => {}
             }
         }
     };
-    tokio::time::timeout(PATIENCE, found).await.unwrap_or_else(|_| panic!("gave up waiting for {what}"))
+    let found = tokio::time::timeout(PATIENCE, found).await.ok();
+    found.unwrap_or_else(|| panic!("gave up waiting for {what}; the last was {last:?}"))
 }
 
 async fn until_gone<K>(api: Api<K>, what: &str)

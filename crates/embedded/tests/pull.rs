@@ -162,6 +162,6 @@ async fn a_failure_says_why_and_what_to_do_and_is_not_repeated_at_once() {
 async fn what_is_no_component_is_nobodys_to_pull() {
     let (directory, site) = (tempfile::tempdir().unwrap(), site(Mood::Good).await);
     let store = store(directory.path(), &site, Substitution::Never);
-    store.pull("nginx:1.25", watch::channel(Pulling::default()).0).await.unwrap();
-    assert!(store.resolve("nginx:1.25").is_err());
+    store.pull("postgres:16.1", watch::channel(Pulling::default()).0).await.unwrap();
+    assert!(store.resolve("postgres:16.1").is_err());
 }

@@ -22,11 +22,9 @@ impl Images for Store {
         if let Some(program) = stand_ins::of_machine(name, tag) {
             return Ok(program);
         }
-        let (component, image_name) = (component_of(name), name);
-        let name = component;
+        let (image_name, wanted) = (name, wanted(name, tag));
+        let name = component_of(image_name);
         let unknown = || ImageError { image: image.to_owned() };
-        // Some images have numbers of their own; the program is that of the Kubernetes release.
-        let wanted = tag.and_then(version_of).filter(|_| name != "agnhost" && name == image_name);
         let (version, path) =
             self.nearest(name, &wanted.clone().unwrap_or_else(|| super::default_version(name))).ok_or_else(unknown)?;
         let substituted = wanted.filter(|wanted| {
@@ -46,8 +44,8 @@ impl Images for Store {
 
     fn pull(&self, image: &str, news: watch::Sender<Pulling>) -> BoxFuture<'static, Result<(), String>> {
         let (name, tag) = split_image(image);
-        let name = component_of(name);
-        let version = tag.and_then(version_of).unwrap_or_else(|| super::default_version(name));
+        let (wanted, name) = (wanted(name, tag), component_of(name));
+        let version = wanted.unwrap_or_else(|| super::default_version(name));
         Box::pin(self.clone().pull_component(Component { name: name.to_owned(), version }, news))
     }
 
@@ -84,6 +82,12 @@ fn component_of(image: &str) -> &str {
         "httpd" | "nginx" => "kubectl",
         other => other,
     }
+}
+
+/// The version that a tag asks for. Some images have numbers of their own, which say nothing about the program that stands in for them.
+fn wanted(image: &str, tag: Option<&str>) -> Option<Version> {
+    let own_numbers = matches!(image, "agnhost" | "httpd" | "nginx");
+    tag.and_then(version_of).filter(|_| !own_numbers)
 }
 
 /// The last part of the repository, and the tag if there is one.

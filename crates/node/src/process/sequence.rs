@@ -36,7 +36,9 @@ impl Life {
         let (grace, began, sidecars) = tokio::select! {
             sidecars = &mut work => (self.grace(), Instant::now(), sidecars),
             grace = wait_for_stop(&mut ordered) => {
-                self.board.set_course(|course| course.stopping = true);
+                // A node that goes down takes its processes along, and the pods are there again when it comes back.
+                let deleted = self.current().metadata.deletion_timestamp.is_some();
+                self.board.set_course(|course| course.stopping = deleted);
                 let began = Instant::now();
                 stopper.send_replace(Some(grace));
                 (grace, began, work.await)
