@@ -6,6 +6,8 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, getuid, kill_process};
 
 const GENTLE: Duration = Duration::from_secs(5);
+/// What does not end by a KILL in this time will not.
+const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Ends what belongs to `home` and returns how many processes that were.
@@ -15,6 +17,8 @@ pub async fn end_leftovers(home: &Path) -> usize {
         return 0;
     }
     tracing::info!(count = found.len(), home = %home.display(), "ending processes left over from an earlier run");
+    // Numbers are given out again, soon on a busy machine: when it was started tells one process from the next.
+    let known: Vec<(i32, Option<String>)> = found.iter().map(|&pid| (pid, started(pid))).collect();
     signal(&found, Signal::TERM);
     let deadline = tokio::time::Instant::now() + GENTLE;
     while tokio::time::Instant::now() < deadline && !children_of(home).is_empty() {
@@ -22,7 +26,11 @@ pub async fn end_leftovers(home: &Path) -> usize {
     }
     loop {
         let stubborn = children_of(home);
-        if stubborn.is_empty() && found.iter().all(|&pid| has_ended(pid)) {
+        if stubborn.is_empty() && known.iter().all(|(pid, since)| started(*pid) != *since || has_ended(*pid)) {
+            return found.len();
+        }
+        if tokio::time::Instant::now() > deadline + PATIENCE {
+            tracing::warn!(home = %home.display(), ?stubborn, "processes of an earlier run do not end");
             return found.len();
         }
         signal(&stubborn, Signal::KILL);
@@ -37,6 +45,12 @@ fn has_ended(pid: i32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
     // The state follows the name, which may itself hold spaces and brackets.
     stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']) && threads <= 1)
+}
+
+/// When a process was started, by the machine's clock; the 20th word behind its name.
+fn started(pid: i32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(19).map(str::to_owned)
 }
 
 fn signal(pids: &[i32], signal: Signal) {

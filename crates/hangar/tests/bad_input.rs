@@ -59,6 +59,8 @@ fn a_typo_is_named_and_the_clouds_refusals_are_shown() {
         std::fs::write(&path, example.replace(from, to)).unwrap();
         path.to_str().unwrap().to_owned()
     };
+    // Before anybody can have a token: what is right in the manifest below is applied.
+    plane.admin("PUT", "/admin/password", &json!({ "user": "demo", "password": "changed" }));
     refused(
         &plane,
         &[
@@ -73,7 +75,6 @@ fn a_typo_is_named_and_the_clouds_refusals_are_shown() {
     );
 
     // Three things are wrong at once: the password, then the network, then the flavor; each is mended in turn.
-    plane.admin("PUT", "/admin/password", &json!({ "user": "demo", "password": "changed" }));
     let wrong = changed("wrong.yaml", "flavor: m1.small", "flavor: m1.huge");
     plane.ok(&["up", "--no-wait", &wrong]);
     let ready = |object: &Value| condition(object, "Ready").1;

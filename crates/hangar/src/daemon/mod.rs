@@ -99,6 +99,7 @@ async fn serve(home: &Home, store: &Store, kubernetes: Option<&Version>, reporte
     reporter.stage("installing the definitions of the other kinds");
     others.await.context("installing the definitions was interrupted")??;
     let substitution = format!("{:?}", store.options().substitution).to_lowercase();
+    pods_may_be_made(&client).await;
     reporter.ready(&simulated.url, &versions.kubernetes.to_string(), &substitution);
 
     loop {
@@ -112,6 +113,17 @@ async fn serve(home: &Home, store: &Store, kubernetes: Option<&Version>, reporte
     simulated.cloud.close().context("the simulated cloud could not be saved")?;
     plane.stop().await;
     Ok(())
+}
+
+/// A pod needs the account that the controller manager makes a moment after the namespace; whoever is told that the plane is ready may make pods.
+async fn pods_may_be_made(client: &Client) {
+    let accounts: kube::Api<k8s_openapi::api::core::v1::ServiceAccount> = kube::Api::default_namespaced(client.clone());
+    let made = kube::runtime::wait::await_condition(accounts, "default", |account: Option<&_>| account.is_some());
+    if !matches!(tokio::time::timeout(Duration::from_secs(30), made).await, Ok(Ok(_))) {
+        tracing::warn!(
+            "the namespace default has no service account yet: the controller manager is slow, or does not work"
+        );
+    }
 }
 
 /// A part that ends by itself says so; the others go on.
