@@ -37,10 +37,10 @@ const CREATION: [Moment; 6] = [
 
 const DELETION: [Moment; 4] = [
     ("deletion has begun", "cluster/capi-quickstart", |cluster| cluster["metadata"]["deletionTimestamp"].is_string()),
-    ("the machines go", "machines", |list| {
-        list["items"]
-            .as_array()
-            .is_some_and(|items| items.iter().all(|item| item["metadata"]["deletionTimestamp"].is_string()))
+    // They may all be gone while the plane comes back: kubectl prints nothing then.
+    ("the machines go, or are gone", "machines", |list| {
+        let mut items = list["items"].as_array().into_iter().flatten();
+        items.all(|item| item["metadata"]["deletionTimestamp"].is_string())
     }),
     ("the control plane goes", "cluster/capi-quickstart", |cluster| {
         cluster.is_null()
