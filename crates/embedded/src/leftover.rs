@@ -41,16 +41,19 @@ pub async fn end_leftovers(home: &Path) -> usize {
 /// A process that ends loses its environment first and its sockets later: it holds nothing any more when it is gone, or a zombie
 /// whose last thread has ended.
 fn has_ended(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    // The state follows the name, which may itself hold spaces and brackets.
-    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']) && threads <= 1)
+    behind_the_name(pid).is_none_or(|rest| rest.starts_with(['Z', 'X']) && threads <= 1)
 }
 
 /// When a process was started, by the machine's clock; the 20th word behind its name.
 fn started(pid: i32) -> Option<String> {
+    behind_the_name(pid)?.split(' ').nth(19).map(str::to_owned)
+}
+
+/// What the system says of a process, from its state on: the name before that may itself hold spaces and brackets.
+fn behind_the_name(pid: i32) -> Option<String> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(19).map(str::to_owned)
+    Some(stat.rsplit_once(") ")?.1.to_owned())
 }
 
 fn signal(pids: &[i32], signal: Signal) {
