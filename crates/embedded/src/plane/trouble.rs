@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::room;
-use crate::store::is_intact;
+use crate::store::{Damage, damage_of};
 
 /// The reason if it is one that we know, or the last words of the log.
 pub(super) fn why(home: &Path, program: &Path, log: &Path) -> String {
@@ -17,19 +17,16 @@ pub(super) fn why(home: &Path, program: &Path, log: &Path) -> String {
             home.display()
         );
     }
-    match is_intact(program) {
-        Some(false) => damaged(program),
-        _ => hangar_node::process::log_tail(log, 8),
-    }
+    damage_of(program).map_or_else(|| hangar_node::process::log_tail(log, 8), |damage| damaged(&damage))
 }
 
-fn damaged(program: &Path) -> String {
-    let directory = program.parent().unwrap_or(program);
-    let fetch = directory.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let fetch = fetch.rsplit_once('-').map_or(fetch.clone(), |(name, version)| format!("{name}@{version}"));
+fn damaged(damage: &Damage) -> String {
+    let Damage { component, path, .. } = damage;
     format!(
-        "{} is damaged: it is not the file that was stored. Remove {} and run `hangar components fetch {fetch}`",
-        program.display(),
-        directory.display()
+        "{} is damaged: it is not the file that was stored. Remove {} and run `hangar components fetch {}@{}`",
+        path.display(),
+        path.parent().unwrap_or(path).display(),
+        component.name,
+        component.version
     )
 }

@@ -88,7 +88,7 @@ pub(super) fn stored_in(directory: &Path) -> Vec<StoredComponent> {
     entries.filter_map(|entry| stored_at(&entry.ok()?.path())).collect()
 }
 
-fn stored_at(directory: &Path) -> Option<StoredComponent> {
+pub(super) fn stored_at(directory: &Path) -> Option<StoredComponent> {
     let (name, version) = split_name(directory.file_name()?.to_str()?)?;
     let path = executable(directory.join(&name))?;
     let sha256 = std::fs::read_to_string(directory.join("sha256")).unwrap_or_default();

@@ -24,7 +24,7 @@ pub use build::BuildError;
 pub use download::DownloadError;
 pub use pull::Substitution;
 pub use upkeep::Damage;
-pub(crate) use upkeep::is_intact;
+pub(crate) use upkeep::damage_of;
 
 /// The Kubernetes version that is used where none is named.
 pub const KUBERNETES: &str = "1.34.4";

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::fetch::sha256;
+use super::lookup::stored_at;
 use super::{Component, Store, StoreError, StoredComponent, default_version};
 
 /// A component whose file is not what was stored.
@@ -15,26 +16,21 @@ pub struct Damage {
     pub found: Option<String>,
 }
 
-/// Whether a program of a store is what was stored; nothing is known of one from elsewhere.
-pub(crate) fn is_intact(program: &Path) -> Option<bool> {
-    let written = std::fs::read_to_string(program.parent()?.join("sha256")).ok()?;
-    Some(sha256(program).ok()?.as_str() == written.split_whitespace().next()?)
+/// What is wrong with a program of a store; nothing is known of one from elsewhere, which has no digest beside it.
+pub(crate) fn damage_of(program: &Path) -> Option<Damage> {
+    stored_at(program.parent()?).filter(|stored| stored.path == program && !stored.sha256.is_empty()).and_then(damage)
+}
+
+fn damage(stored: StoredComponent) -> Option<Damage> {
+    let found = sha256(&stored.path).ok();
+    let intact = found.as_ref() == Some(&stored.sha256);
+    (!intact).then_some(Damage { component: stored.component, path: stored.path, expected: stored.sha256, found })
 }
 
 impl Store {
     /// Reads every program and compares its digest with the one written down; what cannot be used any more is named.
     pub fn verify(&self) -> Vec<Damage> {
-        let damaged = |stored: StoredComponent| {
-            let found = sha256(&stored.path).ok();
-            let intact = found.as_ref() == Some(&stored.sha256);
-            (!intact).then_some(Damage {
-                component: stored.component,
-                path: stored.path,
-                expected: stored.sha256,
-                found,
-            })
-        };
-        self.list().into_iter().filter_map(damaged).collect()
+        self.list().into_iter().filter_map(damage).collect()
     }
 
     /// Those that no default asks for.
