@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark says what went wrong by panicking")]
 
 mod baseline;
+mod measure;
 mod plane;
 
 use std::path::Path;
@@ -48,8 +49,7 @@ fn bare(count: usize, definitions: Option<&Path>) -> (Duration, f64) {
         let starting: Vec<_> = (0..count).map(|_| scope.spawn(start)).collect();
         starting.into_iter().map(|one| one.join().unwrap()).collect()
     });
-    let time = began.elapsed();
-    (time, sets.iter().flat_map(baseline::Processes::pids).map(memory_of).sum())
+    (began.elapsed(), memory_at_rest(&sets.iter().flat_map(baseline::Processes::pids).collect::<Vec<_>>()))
 }
 
 fn planes(count: usize) -> (Duration, f64) {
@@ -61,20 +61,15 @@ fn planes(count: usize) -> (Duration, f64) {
         }
     });
     let time = began.elapsed();
-    let homes: Vec<String> = planes.iter().map(|plane| plane.home().display().to_string()).collect();
-    let belongs = |pid: u32| {
-        let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        let text = [read("environ"), read("cmdline")].concat();
-        let text = String::from_utf8_lossy(&text).into_owned();
-        homes.iter().any(|home| text.contains(home.as_str()))
+    let wait = |plane: &Plane| {
+        plane.kubectl(&["rollout", "status", "statefulset/etcd", "-n", "kamaji-system", "--timeout=600s"]);
     };
-    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-    (time, all.filter(|pid| belongs(*pid)).map(memory_of).sum())
+    planes.iter().for_each(wait);
+    (time, memory_at_rest(&planes.iter().flat_map(|plane| measure::of_home(&plane.home())).collect::<Vec<_>>()))
 }
 
-/// Its own part of the memory, shared pages divided among those who share them, in MiB.
-fn memory_of(pid: u32) -> f64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
-    line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+/// When what follows a start is done: until then it is still growing, and by how much depends on the moment.
+fn memory_at_rest(pids: &[u32]) -> f64 {
+    measure::settled(pids);
+    pids.iter().copied().map(measure::memory).sum()
 }

@@ -9,7 +9,9 @@ mod simulator;
 mod status;
 mod up;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Mutex;
 
 use anyhow::Result;
 use hangar_embedded::{Home, Store, StoreOptions, Substitution};
@@ -25,7 +27,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Daemon { kubernetes, substitute } => {
             let home = home(&global)?;
-            log_to_stderr();
+            log_to_stderr(Some(daemon::log_path(&home)));
             daemon::detach();
             daemon::run(home, plane_store(&global, substitute), up::version(kubernetes.as_deref())?).await?;
         }
@@ -34,7 +36,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode> {
             let asked = up::version(kubernetes.as_deref())?;
             let version = hangar_embedded::choose_version(&home, asked.as_ref())?;
             components::fetch(&store, &components::of_plane(&version)).await?;
-            log_to_stderr();
+            log_to_stderr(None);
             daemon::run(home, store, asked).await?;
         }
         Command::Up { file, timeout, no_wait, kubernetes, substitute, gateway_api, .. } => {
@@ -86,10 +88,14 @@ fn plane_store(global: &Global, substitute: Substitute) -> Store {
     })
 }
 
-fn log_to_stderr() {
+/// To standard error; the background process has a file there, which is kept small.
+fn log_to_stderr(file: Option<PathBuf>) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("HANGAR_LOG")
         .unwrap_or_else(|_| "info,kube_client=off,kube_runtime=off".into());
     // On a full disk the log cannot be written; complaining about that in the same place would end the process.
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
-    log.log_internal_errors(false).init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).log_internal_errors(false);
+    match file {
+        Some(file) => log.with_writer(Mutex::new(daemon::OwnLog::new(file))).init(),
+        None => log.with_writer(std::io::stderr).init(),
+    }
 }

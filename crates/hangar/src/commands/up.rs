@@ -14,7 +14,7 @@ use semver::Version;
 
 use crate::cli::{Global, When};
 use crate::commands::{components, home, store};
-use crate::daemon::{DaemonState, state_path};
+use crate::daemon::{DaemonState, log_path, state_path};
 use crate::{health, management};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
@@ -147,7 +147,7 @@ async fn until_it_answers(home: &Home, bar: &ProgressBar) -> Result<()> {
 
 fn spawn(global: &Global, home: &Home, wish: &Wish) -> Result<std::process::Child> {
     use std::os::unix::process::CommandExt as _;
-    let log = home.logs().join("hangar.log");
+    let log = log_path(home);
     let file = std::fs::OpenOptions::new().create(true).append(true).open(&log)?;
     let program = std::env::current_exe().context("cannot find the program itself")?;
     let mut command = std::process::Command::new(program);
@@ -178,10 +178,7 @@ async fn wait_until_ready(
             std::fs::read(state_path(home)).ok().and_then(|bytes| serde_json::from_slice::<DaemonState>(&bytes).ok());
         match state {
             Some(DaemonState { error: Some(error), .. }) => {
-                bail!(
-                    "the management plane did not start: {error}\n  its log: {}",
-                    home.logs().join("hangar.log").display()
-                )
+                bail!("the management plane did not start: {error}\n  its log: {}", log_path(home).display())
             }
             Some(state) if state.ready => return Ok(state),
             Some(state) => bar.set_message(state.stage),
@@ -191,7 +188,7 @@ async fn wait_until_ready(
             return Ok(DaemonState::default());
         }
         if let Some(Ok(Some(status))) = child.as_mut().map(std::process::Child::try_wait) {
-            let log = home.logs().join("hangar.log");
+            let log = log_path(home);
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             let last = text.lines().last().unwrap_or_default();
             bail!("the background process ended ({status}): {last}\n  its log: {}", log.display());

@@ -22,7 +22,7 @@ use kube::{Client, ResourceExt as _};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::first_definitions::{key, stored};
+use super::first_definitions::{default_account, key, stored};
 
 /// One definition as it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,12 +35,16 @@ pub struct Written {
 pub type Record = BTreeMap<String, Written>;
 
 /// Definitions that the server does not have as they should be, the ones with controllers apart.
+#[derive(Default)]
 pub struct Outdated {
     pub controlled: Vec<Object>,
     pub others: Vec<Object>,
 }
 
 /// All of them for a plane that has nothing yet, and what is to be remembered of them.
+///
+/// The account that pods need is among them: the controller manager makes it when its caches are filled, which is seconds after the API
+/// server is ready.
 pub fn firsts(webhook: &WebhookAddress) -> (Vec<First>, Record) {
     let now = jiff::Timestamp::now();
     let each = definitions(Some(webhook)).map(|definition| {
@@ -49,7 +53,10 @@ pub fn firsts(webhook: &WebhookAddress) -> (Vec<First>, Record) {
         let (name, value) = (object.name().to_owned(), object.0.to_string().into_bytes());
         (First { key: key(&name), value }, (name, Written { digest, uid: uid.to_string(), generation: 1 }))
     });
-    each.unzip()
+    let (mut firsts, record): (Vec<First>, Record) = each.unzip();
+    let (key, account) = default_account(Uuid::new_v4(), now);
+    firsts.push(First { key, value: account.to_string().into_bytes() });
+    (firsts, record)
 }
 
 /// What is to be written.

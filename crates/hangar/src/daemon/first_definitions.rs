@@ -1,4 +1,4 @@
-//! Our definitions as an API server would have stored them, for a plane that has none yet.
+//! Our definitions, and what else a new plane needs at once, as an API server would have stored them.
 //!
 //! Holds: they are accepted and established, so that the API server has nothing to write; they belong to us field by field, so that a
 //! later release can apply its own over them as if it had made them.
@@ -38,6 +38,15 @@ pub fn stored(definition: Value, uid: Uuid, now: jiff::Timestamp) -> Value {
     metadata["creationTimestamp"] = now.clone().into();
     metadata["managedFields"] = json!([owned]);
     object
+}
+
+/// The service account of pods in the namespace `default`, and where the API server keeps it.
+pub fn default_account(uid: Uuid, now: jiff::Timestamp) -> (String, Value) {
+    let metadata = json!({
+        "name": "default", "namespace": "default", "uid": uid.to_string(), "creationTimestamp": format!("{now:.0}"),
+    });
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata });
+    ("serviceaccounts/default/default".into(), account)
 }
 
 /// The paths of what is set. Lists count as one: every list in a definition's specification is atomic.

@@ -6,6 +6,7 @@
 mod cloud;
 mod definitions;
 mod first_definitions;
+mod own_log;
 mod progress;
 
 use std::path::PathBuf;
@@ -30,11 +31,13 @@ use hangar_pki::{CertifiedKey, SystemKeys};
 use kube::Client;
 use semver::Version;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use progress::{DaemonState, Reporter, state_path};
+pub use own_log::OwnLog;
+pub use progress::{DaemonState, Reporter, log_path, state_path};
 
 const NODE_NAME: &str = "hangar";
 const WORKERS: usize = 8;
@@ -63,6 +66,7 @@ pub async fn run(home: Home, store: Store, kubernetes: Option<Version>) -> Resul
 async fn serve(home: &Home, store: &Store, kubernetes: Option<&Version>, reporter: &Reporter) -> Result<()> {
     let shutdown = CancellationToken::new();
     stop_on_signal(shutdown.clone())?;
+    let mut asked_for_counts = signal(SignalKind::user_defined1())?;
     reporter.stage("starting the management plane");
     let kubernetes = hangar_embedded::choose_version(home, kubernetes)?;
     let versions = PlaneOptions { kubernetes, ..PlaneOptions::default() };
@@ -78,7 +82,10 @@ async fn serve(home: &Home, store: &Store, kubernetes: Option<&Version>, reporte
     let client = plane.client().await?;
 
     reporter.stage("installing the definitions");
-    let outdated = definitions::outdated(home, &client, &address).await?;
+    let outdated = match plane.took_firsts() {
+        true => definitions::Outdated::default(),
+        false => definitions::outdated(home, &client, &address).await?,
+    };
     definitions::install(home, &client, &outdated.controlled).await?;
     definitions::register(&client, &address).await?;
     let others = tokio::spawn({
@@ -105,8 +112,7 @@ async fn serve(home: &Home, store: &Store, kubernetes: Option<&Version>, reporte
     loop {
         tokio::select! {
             () = shutdown.cancelled() => break,
-            // Numbers for benchmarks: cheap, local, and only when somebody asks for them by touching the file.
-            () = tokio::time::sleep(Duration::from_millis(500)) => reporter.counts(home, &controllers),
+            _ = asked_for_counts.recv() => reporter.counts(home, &controllers),
         }
     }
     while tasks.join_next().await.is_some() {}
@@ -134,7 +140,6 @@ async fn named<E: std::fmt::Display>(name: &'static str, part: impl Future<Outpu
 }
 
 fn stop_on_signal(shutdown: CancellationToken) -> Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::spawn(async move {
         tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }

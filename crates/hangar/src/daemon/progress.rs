@@ -28,6 +28,11 @@ pub fn state_path(home: &Home) -> PathBuf {
     home.path().join("daemon.json")
 }
 
+/// Where the background process says what it does.
+pub fn log_path(home: &Home) -> PathBuf {
+    home.logs().join("hangar.log")
+}
+
 pub struct Reporter {
     path: PathBuf,
     state: Mutex<DaemonState>,
@@ -68,21 +73,14 @@ impl Reporter {
         drop(std::fs::remove_file(&self.path));
     }
 
-    /// Request counts, written when a benchmark asks by creating the file empty.
+    /// How many requests there were so far, for whoever measures.
     pub fn counts(&self, home: &Home, controllers: &Controllers) {
-        let path = home.path().join("counts.json");
-        if std::fs::metadata(&path).is_ok_and(|file| file.len() == 0) {
-            let (by_verb, conflicts) = controllers.context().passes.management.counts().snapshot();
-            let clouds: Vec<_> = controllers
-                .context()
-                .clouds
-                .calls()
-                .into_iter()
-                .map(|counts| serde_json::json!({ "calls": counts.calls, "tokens": counts.tokens }))
-                .collect();
-            let counts = serde_json::json!({ "management": by_verb, "conflicts": conflicts, "clouds": clouds });
-            drop(std::fs::write(&path, counts.to_string()));
-        }
+        let (by_verb, conflicts) = controllers.context().passes.management.counts().snapshot();
+        let calls = controllers.context().clouds.calls().into_iter();
+        let clouds: Vec<_> =
+            calls.map(|counts| serde_json::json!({ "calls": counts.calls, "tokens": counts.tokens })).collect();
+        let counts = serde_json::json!({ "management": by_verb, "conflicts": conflicts, "clouds": clouds });
+        drop(std::fs::write(home.path().join("counts.json"), counts.to_string()));
     }
 
     fn change(&self, change: impl FnOnce(&mut DaemonState)) {

@@ -141,8 +141,12 @@ impl Plane {
 
     /// As a power cut would: no chance to say goodbye.
     pub fn kill(&self) {
+        self.signal("KILL");
+    }
+
+    pub fn signal(&self, name: &str) {
         let pid = self.state()["pid"].to_string();
-        assert!(Command::new("kill").args(["-9", &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
     pub fn log_tail(&self) -> String {

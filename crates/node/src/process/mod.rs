@@ -65,7 +65,7 @@ use ipnet::Ipv4Net;
 use tokio_util::sync::CancellationToken;
 
 pub use child::{Child, Run, markers};
-pub use log::{Kept, RotatingLog, tail as log_tail};
+pub use log::{Kept, LIMIT as LOG_LIMIT, RotatingLog, older as older_log, tail as log_tail};
 pub use sni::install_gateway_api;
 
 /// Finds the program that an image stands for.

@@ -1,0 +1,53 @@
+//! What processes cost, as the system counts it.
+
+#![allow(
+    clippy::unwrap_used,
+    dead_code,
+    reason = "a benchmark says what went wrong by panicking; not every one uses all"
+)]
+
+use std::path::Path;
+use std::time::Duration;
+
+/// Below this share of a core, processes together are at rest.
+const AT_REST: f64 = 0.15;
+
+/// Every process that was told of this home.
+pub fn of_home(home: &Path) -> Vec<u32> {
+    let home = home.display().to_string();
+    let is_told = |pid: &u32| {
+        let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        String::from_utf8_lossy(&[read("environ"), read("cmdline")].concat()).contains(&home)
+    };
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    all.filter(is_told).collect()
+}
+
+/// Seconds of a core that a process has used so far; none if it is gone.
+pub fn cpu(pid: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+/// A process's own part of the memory, shared pages divided among those who share them, in MiB.
+pub fn memory(pid: u32) -> f64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+}
+
+/// Until these have done what they do after a start.
+pub fn settled(pids: &[u32]) {
+    let used = || pids.iter().copied().map(cpu).sum::<f64>();
+    let mut before = used();
+    loop {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = used();
+        if now - before < AT_REST * (1.0 + pids.len() as f64 / 10.0) {
+            return;
+        }
+        before = now;
+    }
+}
