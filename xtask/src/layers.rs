@@ -15,7 +15,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("hangar-api", &[]),
     ("hangar-pki", &[]),
     ("hangar-planner", &["hangar-api"]),
-    ("hangar-openstack", &["hangar-api"]),
+    ("hangar-openstack", &["hangar-api", "hangar-pki"]),
     ("hangar-engine", &["hangar-api", "hangar-pki", "hangar-planner"]),
     ("hangar-controllers", &["hangar-api", "hangar-engine", "hangar-openstack", "hangar-pki", "hangar-planner"]),
     ("hangar-views", &["hangar-api"]),

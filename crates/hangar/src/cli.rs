@@ -59,7 +59,7 @@ pub enum Command {
         #[command(flatten)]
         substitute: Substitute,
         /// Also serve the Gateway API: GatewayClass, Gateway and TLSRoute
-        #[arg(long, conflicts_with = "foreground")]
+        #[arg(long)]
         gateway_api: bool,
         /// Stay in the foreground and log to the terminal, for systemd and containers
         #[arg(long, conflicts_with = "file")]

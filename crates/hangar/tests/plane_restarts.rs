@@ -24,12 +24,16 @@ fn a_new_plane_has_its_definitions_from_the_start_and_keeps_them() {
     plane.ok(&["up"]);
     let first = definitions(&plane);
     assert_eq!(first.len(), hangar_api::crds::definitions(None).len());
+    // The first revision is 2; with the definitions comes the account of the pods.
+    let given = 1 + first.len() + 1;
     for definition in &first {
         let (name, metadata) = (&definition["metadata"]["name"], &definition["metadata"]);
         assert_eq!(metadata["generation"], 1, "{name} was written again");
         let revision: usize = metadata["resourceVersion"].as_str().unwrap().parse().unwrap();
-        assert!(revision <= first.len() + 1, "{name} was written again, at {revision}");
+        assert!(revision <= given, "{name} was written again, at {revision}");
     }
+    let account = plane.get("serviceaccount/default");
+    assert!(account["metadata"]["resourceVersion"].as_str().unwrap().parse::<usize>().unwrap() <= given, "{account:#}");
 
     plane.ok(&["down"]);
     plane.ok(&["up"]);
@@ -123,6 +127,7 @@ fn a_plane_comes_back_from_a_power_cut_and_its_neighbour_notices_nothing() {
     let before = addresses(&plane);
     let put = |key: &str| plane.kubectl(&["create", "configmap", key]);
     put("before");
+    neighbour.kubectl(&["rollout", "status", "statefulset/etcd", "-n", "kamaji-system", "--timeout=150s"]);
     let beside = processes(&neighbour);
 
     power_cut(&plane);
@@ -144,4 +149,21 @@ fn a_plane_comes_back_from_a_power_cut_and_its_neighbour_notices_nothing() {
     neighbour.kubectl(&["get", "nodes"]);
     plane.ok(&["down", "--purge"]);
     assert_eq!(processes(&neighbour), beside, "the neighbour was disturbed");
+}
+
+/// For systemd and containers: it stays, and ends with everything that it started when it is told to.
+#[test]
+fn in_the_foreground_it_ends_when_it_is_told_to() {
+    let plane = Plane::new();
+    let mut running = plane.start(&["up", "--foreground", "--gateway-api"]);
+    plane::until("the plane to be ready", || {
+        assert!(running.try_wait().unwrap().is_none(), "it did not stay");
+        plane.state()["ready"] == true
+    });
+    plane.kubectl(&["get", "gateways,tlsroutes"]);
+    plane.kubectl(&["rollout", "status", "statefulset/etcd", "-n", "kamaji-system", "--timeout=150s"]);
+    plane.signal("TERM");
+    assert!(running.wait().unwrap().success());
+    assert_eq!(processes(&plane), []);
+    assert!(!plane.home().join("daemon.json").exists(), "nothing says that it still runs");
 }

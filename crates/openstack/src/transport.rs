@@ -9,10 +9,9 @@ use hyper_rustls::HttpsConnectorBuilder;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tower::service_fn;
 use tower::util::BoxCloneSyncService;
 
@@ -29,7 +28,7 @@ const LARGEST_REPLY: usize = 64 << 20;
 pub fn transport_for(config: &CloudConfig) -> Result<Transport, ConfigError> {
     match config.verify() {
         true => http_transport(config.ca_pem()),
-        false => transport(unverified()?),
+        false => transport(hangar_pki::unverified_client().map_err(|error| ConfigError::Tls(error.to_string()))?),
     }
 }
 
@@ -59,55 +58,6 @@ fn transport(tls: ClientConfig) -> Result<Transport, ConfigError> {
             Ok::<_, BoxError>(Response::from_parts(head, body))
         }
     })))
-}
-
-/// For an entry that says `verify: false`: whoever answers is believed.
-fn unverified() -> Result<ClientConfig, ConfigError> {
-    let provider = rustls::crypto::aws_lc_rs::default_provider();
-    let schemes = provider.signature_verification_algorithms.supported_schemes();
-    let builder = ClientConfig::builder_with_provider(provider.into())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| ConfigError::Tls(error.to_string()))?;
-    let verifier = std::sync::Arc::new(Anybody(schemes));
-    Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
-}
-
-#[derive(Debug)]
-struct Anybody(Vec<SignatureScheme>);
-
-impl ServerCertVerifier for Anybody {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.clone()
-    }
 }
 
 fn tls_config(ca_pem: Option<&[u8]>) -> Result<ClientConfig, ConfigError> {

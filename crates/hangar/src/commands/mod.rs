@@ -29,15 +29,16 @@ pub async fn run(cli: Cli) -> Result<ExitCode> {
             let home = home(&global)?;
             log_to_stderr(Some(daemon::log_path(&home)));
             daemon::detach();
-            daemon::run(home, plane_store(&global, substitute), up::version(kubernetes.as_deref())?).await?;
+            let wish = daemon::Wish { kubernetes: up::version(kubernetes.as_deref())?, gateway_api: false };
+            daemon::run(home, plane_store(&global, substitute), wish).await?;
         }
-        Command::Up { foreground: true, kubernetes, substitute, .. } => {
+        Command::Up { foreground: true, kubernetes, substitute, gateway_api, .. } => {
             let (home, store) = (home(&global)?, plane_store(&global, substitute));
             let asked = up::version(kubernetes.as_deref())?;
             let version = hangar_embedded::choose_version(&home, asked.as_ref())?;
             components::fetch(&store, &components::of_plane(&version)).await?;
             log_to_stderr(None);
-            daemon::run(home, store, asked).await?;
+            daemon::run(home, store, daemon::Wish { kubernetes: asked, gateway_api }).await?;
         }
         Command::Up { file, timeout, no_wait, kubernetes, substitute, gateway_api, .. } => {
             let kubernetes = up::version(kubernetes.as_deref())?;

@@ -51,11 +51,18 @@ pub fn detach() {
     }
 }
 
-/// Runs until a signal comes; without a version, the one that this home ran before.
-pub async fn run(home: Home, store: Store, kubernetes: Option<Version>) -> Result<()> {
+/// What a plane is to be.
+pub struct Wish {
+    /// Without one, the version that this home ran before.
+    pub kubernetes: Option<Version>,
+    pub gateway_api: bool,
+}
+
+/// Runs until a signal comes.
+pub async fn run(home: Home, store: Store, wish: Wish) -> Result<()> {
     let _lock = home.lock()?;
     let reporter = Reporter::new(&home);
-    let outcome = serve(&home, &store, kubernetes.as_ref(), &reporter).await;
+    let outcome = serve(&home, &store, &wish, &reporter).await;
     match &outcome {
         Ok(()) => reporter.remove(),
         Err(error) => reporter.failed(&format!("{error:#}")),
@@ -63,12 +70,12 @@ pub async fn run(home: Home, store: Store, kubernetes: Option<Version>) -> Resul
     outcome
 }
 
-async fn serve(home: &Home, store: &Store, kubernetes: Option<&Version>, reporter: &Reporter) -> Result<()> {
+async fn serve(home: &Home, store: &Store, wish: &Wish, reporter: &Reporter) -> Result<()> {
     let shutdown = CancellationToken::new();
     stop_on_signal(shutdown.clone())?;
     let mut asked_for_counts = signal(SignalKind::user_defined1())?;
     reporter.stage("starting the management plane");
-    let kubernetes = hangar_embedded::choose_version(home, kubernetes)?;
+    let kubernetes = hangar_embedded::choose_version(home, wish.kubernetes.as_ref())?;
     let versions = PlaneOptions { kubernetes, ..PlaneOptions::default() };
     let prepared = Plane::prepare(home, store, &versions, reporter).await?;
     let mut tasks = JoinSet::new();
@@ -88,6 +95,9 @@ async fn serve(home: &Home, store: &Store, kubernetes: Option<&Version>, reporte
     };
     definitions::install(home, &client, &outdated.controlled).await?;
     definitions::register(&client, &address).await?;
+    if wish.gateway_api {
+        crate::management::gateway_api(&client).await?;
+    }
     let others = tokio::spawn({
         let (home, client) = (home.clone(), client.clone());
         async move { definitions::install(&home, &client, &outdated.others).await }

@@ -170,7 +170,7 @@ pub fn repository() -> PathBuf {
 }
 
 /// Waits for something that no object tells.
-pub fn until(what: &str, done: impl Fn() -> bool) {
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
         assert!(began.elapsed() < PATIENCE, "gave up waiting for {what}");

@@ -21,7 +21,7 @@ use super::identity::Identity;
 use super::launch::Launch;
 use super::pull::NoProgram;
 use super::restart::{Backoff, restarts};
-use super::status::Stand;
+use super::status::{ContainerRecord, Stand};
 use super::{Node, Program};
 
 /// Everything one container is made of.
@@ -71,6 +71,7 @@ impl Job {
                 End::Ended(code) if !restarts(policy, code) => return Some(code),
                 End::Ended(_) => ("CrashLoopBackOff", "back-off restarting failed container".to_owned()),
                 End::NotStarted { reason, message } => {
+                    self.note(ContainerRecord::was_not_replaced);
                     if said != message {
                         self.warn("Failed", &message).await;
                         said.clone_from(&message);
@@ -86,7 +87,7 @@ impl Job {
                     self.warn("BackOff", &note).await;
                 }
                 let reason = if waiting.0 == "ErrImagePull" { "ImagePullBackOff" } else { waiting.0 };
-                self.note(|record| record.stand = Stand::Waiting { reason: reason.into(), message: Some(waiting.1) });
+                self.note(|record| record.rest(Stand::Waiting { reason: reason.into(), message: Some(waiting.1) }));
             }
             let (mut secrets, mut maps) = (self.node.watched.secrets.bell(), self.node.watched.config_maps.bell());
             let mut stop = self.stop.clone();
@@ -165,7 +166,7 @@ impl Job {
         let code = status.map_or(137, exit_code);
         over_memory |= code == 137 && launch.room.as_ref().is_some_and(|room| room.was_overrun());
         let reason = if over_memory { "OOMKilled" } else { "Error" };
-        self.ended(code, if code == 0 { "Completed" } else { reason }, since, &launch);
+        self.ended(code, if code == 0 { "Completed" } else { reason }, since, &launch, changed);
         if let Some(view) = launch.view {
             tokio::task::spawn_blocking(move || view.remove());
         }
@@ -207,7 +208,8 @@ impl Job {
         self.pod = now;
     }
 
-    fn ended(&self, code: i32, reason: &str, since: Timestamp, launch: &Launch) {
+    /// One that is replaced at once counts as running meanwhile, as it does where a kubelet looks once a second.
+    fn ended(&self, code: i32, reason: &str, since: Timestamp, launch: &Launch, replaced: bool) {
         let said = std::fs::read(&launch.last_words).unwrap_or_default();
         let mut message = String::from_utf8_lossy(&said[..said.len().min(LAST_WORDS)]).into_owned();
         let from_log = self.container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
@@ -224,9 +226,10 @@ impl Job {
                 container_id: record.container_id.clone(),
                 ..Default::default()
             };
-            record.stand = Stand::Ended(end.clone());
-            record.last = Some(end);
-            (record.started, record.ready) = (false, false);
+            record.last = Some(end.clone());
+            if !replaced {
+                record.rest(Stand::Ended(end));
+            }
         });
     }
 

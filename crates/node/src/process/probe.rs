@@ -1,7 +1,6 @@
 //! Probes: the question, and the count of answers that makes it a verdict.
 
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,9 +9,6 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::{DigitallySignedStruct, SignatureScheme};
-use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
 use super::places::Place;
 use super::sight::Sight;
@@ -122,7 +118,8 @@ impl Target<'_> {
         }
         let request = request.body(Empty::<Bytes>::new()).map_err(|error| error.to_string())?;
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_tls_config(unverified()?)
+            // A probe asks whether somebody is there, not who: the kubelet does not check certificates either.
+            .with_tls_config(hangar_pki::unverified_client().map_err(|error| error.to_string())?)
             .https_or_http()
             .enable_http1()
             .build();
@@ -147,53 +144,6 @@ impl Target<'_> {
 
 pub(super) fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
-}
-
-fn unverified() -> Result<rustls::ClientConfig, String> {
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let schemes = provider.signature_verification_algorithms.supported_schemes();
-    let config = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| error.to_string())?;
-    Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(schemes))).with_no_client_auth())
-}
-
-/// A probe asks whether somebody is there, not who: the kubelet does not check certificates either.
-#[derive(Debug)]
-struct Anyone(Vec<SignatureScheme>);
-
-impl ServerCertVerifier for Anyone {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.clone()
-    }
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ impl Job {
                         self.node.events.normal(&*self.pod, "Pulling", &format!("image {image}: {step}")).await;
                     }
                     let message = Some(format!("pulling {image}: {}{}", now.step, now.progress));
-                    self.note(|record| record.stand = Stand::Waiting { reason: "ContainerCreating".into(), message });
+                    self.note(|record| record.rest(Stand::Waiting { reason: "ContainerCreating".into(), message }));
                 }
                 () = async { drop(stop.wait_for(Option::is_some).await) } => return Err(NoProgram::Stopped),
             }

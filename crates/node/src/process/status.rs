@@ -44,6 +44,19 @@ impl ContainerRecord {
         matches!(&self.stand, Stand::Ended(end) if end.exit_code == 0) || (self.sidecar && self.started)
     }
 
+    /// It does not run.
+    pub fn rest(&mut self, stand: Stand) {
+        self.stand = stand;
+        (self.started, self.ready) = (false, false);
+    }
+
+    /// What was to take its place did not start: it has ended, and is no longer taken for running.
+    pub fn was_not_replaced(&mut self) {
+        if let (Stand::Running { .. }, Some(end)) = (&self.stand, self.last.clone()) {
+            self.rest(Stand::Ended(end));
+        }
+    }
+
     fn to_status(&self) -> ContainerStatus {
         let mut state = ContainerState::default();
         match &self.stand {
