@@ -82,17 +82,24 @@ const RULES: &[(&str, Reason)] = &[
     ("should serve a basic image on each replica", Network),
 ];
 
-/// Specs whose pods listen on a port of all addresses: those that want the same port run one after the other, in lanes of their own.
-pub const LISTENING: &[&[&str]] = &[
-    // 8080, agnhost's usual one.
-    &[
-        "Container Lifecycle Hook",
-        "tcp:8080",
-        "monotonically increasing",
-        "should be restarted with a /healthz",
-        "GRPC liveness",
-    ],
-    &["timeoutGracePeriodSeconds", "[sig-network]"],
+/// Specs whose pods listen on a port of all addresses: those that want the same port run one after the other, in a lane of their own.
+pub struct Listening {
+    pub port: u16,
+    parts: &'static [&'static str],
+}
+
+pub const LISTENING: &[Listening] = &[
+    Listening {
+        port: 8080,
+        parts: &[
+            "Container Lifecycle Hook",
+            "tcp:8080",
+            "monotonically increasing",
+            "should be restarted with a /healthz",
+            "GRPC liveness",
+        ],
+    },
+    Listening { port: 80, parts: &["timeoutGracePeriodSeconds", "[sig-network]"] },
 ];
 
 /// Specs that run when nothing else does: they say so themselves, or they want port 80 of all addresses, which web servers have on theirs.
@@ -108,7 +115,7 @@ pub fn alone(spec: &str) -> bool {
 
 /// The lane of a spec that listens.
 pub fn listening_lane(spec: &str) -> Option<usize> {
-    LISTENING.iter().position(|lane| lane.iter().any(|part| spec.contains(part)))
+    LISTENING.iter().position(|lane| lane.parts.iter().any(|part| spec.contains(part)))
 }
 
 /// What is run, and what is not with the reason.

@@ -4,8 +4,10 @@
 //! file beside its report.
 
 use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
@@ -40,6 +42,9 @@ impl Outcome {
     }
 }
 
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+/// Longer than any pod of the suite takes to end; after it, somebody else has the port, and the spec will say so.
+const PATIENCE: Duration = Duration::from_secs(120);
 const KEPT: &str = "outcomes.json";
 /// Longest time for all specs of one job.
 const LIMIT: &str = "--ginkgo.timeout=4h";
@@ -67,12 +72,21 @@ impl Suite {
         let (listening, others): (Vec<&str>, Vec<&str>) =
             together.into_iter().partition(|name| rules::listening_lane(name).is_some());
         let jobs = jobs.max(1);
-        let mut lanes: Vec<Vec<&str>> =
-            (0..jobs).map(|job| others.iter().skip(job).step_by(jobs).copied().collect()).collect();
-        for lane in 0..rules::LISTENING.len() {
-            lanes.push(listening.iter().filter(|name| rules::listening_lane(name) == Some(lane)).copied().collect());
-        }
-        let mut outcomes = self.beside("lane", &lanes)?;
+        let lane = |job: usize| others.iter().skip(job).step_by(jobs).copied().collect();
+        let lanes: Vec<Vec<&str>> = (0..jobs).map(lane).collect();
+        let mut outcomes = std::thread::scope(|scope| -> Result<Vec<Outcome>> {
+            let mut listeners = vec![];
+            for (number, lane) in rules::LISTENING.iter().enumerate() {
+                let its: Vec<&str> =
+                    listening.iter().filter(|name| rules::listening_lane(name) == Some(number)).copied().collect();
+                listeners.push(scope.spawn(move || self.after_each_other(lane.port, &its)));
+            }
+            let mut outcomes = self.beside("lane", &lanes)?;
+            for listener in listeners {
+                outcomes.extend(listener.join().map_err(|_| anyhow::anyhow!("a lane panicked"))??);
+            }
+            Ok(outcomes)
+        })?;
         outcomes.extend(self.beside("alone", &[alone])?);
         outcomes.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(outcomes)
@@ -99,6 +113,19 @@ impl Suite {
             seconds: value["seconds"].as_f64().unwrap_or_default(),
         };
         all.iter().map(one).collect()
+    }
+
+    /// One at a time, each when those before have left the port that they all want: the suite itself does not wait for their pods to end.
+    fn after_each_other(&self, port: u16, specs: &[&str]) -> Result<Vec<Outcome>> {
+        let mut outcomes = vec![];
+        for (number, spec) in specs.iter().enumerate() {
+            let began = Instant::now();
+            while began.elapsed() < PATIENCE && TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_err() {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            outcomes.extend(self.beside(&format!("port-{port}-{number}"), &[vec![*spec]])?);
+        }
+        Ok(outcomes)
     }
 
     fn beside(&self, name: &str, lanes: &[Vec<&str>]) -> Result<Vec<Outcome>> {
