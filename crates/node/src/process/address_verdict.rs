@@ -21,7 +21,7 @@ pub(super) enum Seen {
     Here(Whose),
     /// The machine has it not, and we cannot change that.
     Barred(Lack),
-    /// The machine has it not, and it could be put there.
+    /// The machine has it not; it could be put there, unless the network has another use for it.
     Absent(Surroundings),
 }
 
@@ -51,6 +51,13 @@ pub(super) struct Surroundings {
     pub is_broadcast: bool,
     /// The interface behind which somebody has the address.
     pub neighbour_on: Option<String>,
+}
+
+impl Surroundings {
+    /// Whether the network has another use for it.
+    pub fn is_somebodys(&self) -> bool {
+        *self != Self::default()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -42,15 +42,16 @@ impl Lo {
     }
 
     pub fn look(&self, address: Ipv4Addr) -> Seen {
-        if is_here(address) {
+        let surroundings = self.ip.surroundings(address);
+        // A broadcast address can be bound as if the machine had it.
+        if is_here(address) && !surroundings.as_ref().is_ok_and(|around| around.is_broadcast) {
             return Seen::Here(self.whose(address));
         }
-        match self.ip.lack() {
-            Some(lack) => Seen::Barred(lack),
-            None => match self.ip.surroundings(address) {
-                Ok(surroundings) => Seen::Absent(surroundings),
-                Err(words) => Seen::Barred(Lack::Refused(words)),
-            },
+        match (self.ip.lack(), surroundings) {
+            (_, Ok(around)) if around.is_somebodys() => Seen::Absent(around),
+            (Some(lack), _) => Seen::Barred(lack),
+            (None, Ok(around)) => Seen::Absent(around),
+            (None, Err(words)) => Seen::Barred(Lack::Refused(words)),
         }
     }
 
