@@ -48,11 +48,12 @@ fn inside_a_network_of_its_own() {
     let before = on_lo();
 
     let first = Plane::new();
-    first.ok(&["up"]);
+    first.ok(&["up", "--gateway-api"]);
     let manifests = plane::repository().join("crates/hangar/tests/inner/services.yaml");
     first.kubectl(&["apply", "-f", manifests.to_str().unwrap()]);
     first.kubectl(&["rollout", "status", "deployment/answer", "--timeout=120s"]);
     what_is_asked_for_is_had(&first);
+    a_gateway_gets_one_too(&first);
     what_is_somebody_elses_is_not(&first);
     an_address_goes_with_its_service(&first);
     a_stop_takes_everything_off(&first, &before);
@@ -85,7 +86,20 @@ fn what_is_asked_for_is_had(plane: &Plane) {
     plane.kubectl(&["delete", "service", "late"]);
 }
 
-/// A gateway, and a neighbour that the kernel knows.
+fn a_gateway_gets_one_too(plane: &Plane) {
+    let listener = json!({ "name": "tls", "port": 8443, "protocol": "TLS", "tls": { "mode": "Passthrough" } });
+    let spec =
+        json!({ "gatewayClassName": "hangar", "addresses": [{ "value": "172.18.255.230" }], "listeners": [listener] });
+    plane.until("gatewayclass/hangar", Value::is_object);
+    apply(plane, "gateway.networking.k8s.io/v1", "Gateway", "front", &spec);
+    let of = |gateway: &Value| gateway["status"]["addresses"][0]["value"].clone();
+    plane.until("gateway/front", |gateway| of(gateway) == "172.18.255.230");
+    assert!(has("172.18.255.230"));
+    plane.kubectl(&["delete", "gateway", "front"]);
+    until("the Gateway's address to go", || !has("172.18.255.230"));
+}
+
+/// A gateway of a route, a neighbour that the kernel knows, and what no machine can have.
 fn what_is_somebody_elses_is_not(plane: &Plane) {
     for line in [
         "link add v0 type veth peer name v1",
@@ -141,7 +155,8 @@ fn another_home_without_privileges() {
     let mut up = Command::new("setpriv");
     up.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", env!("CARGO_BIN_EXE_hangar"), "up"]);
     up.env("HANGAR_HOME", plane.home()).env_remove("KUBECONFIG").current_dir(plane::repository());
-    assert!(up.status().unwrap().success(), "{}", plane.log_tail());
+    let said = up.output().expect("install util-linux");
+    assert!(said.status.success(), "{}\n{}", String::from_utf8_lossy(&said.stderr), plane.log_tail());
     balance(&plane, "taken", "172.18.255.200");
     until("a word on the other home", || events(&plane, "taken").contains("by another Hangar"));
     balance(&plane, "barred", "172.18.255.220");
@@ -182,9 +197,13 @@ fn balance(plane: &Plane, name: &str, asked: &str) {
     let ports = json!([{ "port": 8080, "targetPort": "web" }]);
     let spec =
         json!({ "type": "LoadBalancer", "loadBalancerIP": asked, "selector": { "app": "answer" }, "ports": ports });
-    let service = json!({ "apiVersion": "v1", "kind": "Service", "metadata": { "name": name }, "spec": spec });
-    let path = plane.home().join("service.json");
-    std::fs::write(&path, service.to_string()).unwrap();
+    apply(plane, "v1", "Service", name, &spec);
+}
+
+fn apply(plane: &Plane, version: &str, kind: &str, name: &str, spec: &Value) {
+    let object = json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name }, "spec": spec });
+    let path = plane.home().join("applied.json");
+    std::fs::write(&path, object.to_string()).unwrap();
     plane.kubectl(&["apply", "-f", path.to_str().unwrap()]);
 }
 
