@@ -6,6 +6,7 @@
 //! lie; nothing is written unless something changed; what is on disk can be lost at any time except volumes of claims, for everything
 //! starts again from what the API says.
 
+mod address_verdict;
 mod addresses;
 mod admission;
 mod balancer_addresses;
@@ -29,6 +30,7 @@ mod identity;
 mod kubelet;
 mod launch;
 mod listeners;
+mod lo;
 mod log;
 mod memory;
 mod mounts;
@@ -65,6 +67,7 @@ use ipnet::Ipv4Net;
 use tokio_util::sync::CancellationToken;
 
 pub use child::{Child, Run, markers};
+pub use lo::clear_lo;
 pub use log::{Kept, LIMIT as LOG_LIMIT, RotatingLog, older as older_log, tail as log_tail};
 pub use sni::install_gateway_api;
 
@@ -203,7 +206,8 @@ pub async fn run(
     let watched = watch::Watched::start(&client, &options.name, &mut tasks);
     let events = events::Events::new(client.clone(), &options.name);
     let addresses = addresses::Addresses::open(options.pod_network, &options.pods_dir);
-    let balancers = balancer_addresses::BalancerAddresses::new(options.load_balancer_network);
+    let lo = lo::Lo::open(&options.home, lo::Ip::find());
+    let balancers = balancer_addresses::BalancerAddresses::new(options.load_balancer_network, lo);
     let (names, sight) = (names::Names::default(), sight::Sight::find(&options.pods_dir).await);
     let places = places::Places::default();
     let memory = memory::Memory::find(&options.home);
@@ -220,6 +224,7 @@ pub async fn run(
     // Returns when all processes are ended; then the rest may go as well.
     pods::run(node.clone(), shutdown).await;
     tasks.shutdown().await;
+    node.balancers.leave();
     node.memory.leave();
     Ok(())
 }

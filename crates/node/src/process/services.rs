@@ -1,7 +1,7 @@
 //! Services without a kube-proxy: their addresses are local, so each port is a listener that forwards to ready pods.
 //!
 //! Flows: Services and Pods -> wanted listeners with their backends -> differences to what listens. Services of type LoadBalancer
-//! first get an address. Holds: an address that stands in a status is kept; two Services never share one.
+//! first get an address. Holds: an address that stands in a status is kept unless another one is asked for; two Services never share one.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::Node;
-use super::balancer_addresses::Owners;
+use super::balancer_addresses::{Choice, Owners};
 use super::listeners::Listeners;
 use super::proxy::{Pool, Rules, Way};
 use super::service_terms::{asked_address, in_vain, sources};
@@ -27,8 +27,8 @@ pub(super) async fn run(node: Arc<Node>) {
     let (mut listening, mut said) = (Listeners::default(), HashSet::new());
     loop {
         complain(&node, &mut said).await;
-        balance(&node, &mut said).await;
-        follow(&node, &mut listening).await;
+        let balanced = balance(&node, &mut said).await;
+        follow(&node, &balanced, &mut listening).await;
         tokio::select! {
             changed = services.changed() => if changed.is_err() { return },
             changed = pods.changed() => if changed.is_err() { return },
@@ -51,14 +51,16 @@ async fn complain(node: &Node, said: &mut HashSet<(String, String)>) {
     }
 }
 
-async fn follow(node: &Node, listening: &mut Listeners) {
+async fn follow(node: &Node, balanced: &Balanced, listening: &mut Listeners) {
     let pods = node.watched.pods.all();
     let (mut wanted, mut whose) = (BTreeMap::new(), HashMap::new());
     for service in node.watched.services.all() {
-        for (address, port) in listeners(&service, node.options.address) {
+        // What nobody was told of yet is not listened on.
+        let told =
+            standing(&service).filter(|address| balanced.get(&service.uid().unwrap_or_default()) == Some(address));
+        for (address, port) in listeners(&service, told, node.options.address) {
             let way = Way::Any(pool(node, &service, port, &pods));
-            let sources =
-                if balanced(&service).map(IpAddr::from) == Some(address.ip()) { sources(&service) } else { vec![] };
+            let sources = if told.map(IpAddr::from) == Some(address.ip()) { sources(&service) } else { vec![] };
             wanted.insert(address, Rules { way, sources });
             whose.insert(address, service.clone());
         }
@@ -83,15 +85,15 @@ fn is_kubernetes(service: &Service) -> bool {
     service.name_any() == "kubernetes" && service.namespace().as_deref() == Some("default")
 }
 
-/// Every TCP port on every address that the Service has.
-fn listeners(service: &Service, node: Ipv4Addr) -> Vec<(SocketAddr, &ServicePort)> {
+/// Every TCP port on every address that the Service has, its load balancer's among them.
+fn listeners(service: &Service, balanced: Option<Ipv4Addr>, node: Ipv4Addr) -> Vec<(SocketAddr, &ServicePort)> {
     let Some(spec) = &service.spec else { return vec![] };
     if spec.type_.as_deref() == Some("ExternalName") || (spec.selector.is_none() && !is_kubernetes(service)) {
         return vec![];
     }
     let local = |text: &String| text.parse::<Ipv4Addr>().ok().filter(Ipv4Addr::is_loopback);
     let mut addresses: Vec<Ipv4Addr> = spec.cluster_ip.iter().filter_map(local).collect();
-    addresses.extend(balanced(service));
+    addresses.extend(balanced);
     addresses.extend(spec.external_ips.iter().flatten().filter_map(local));
     let mut all = vec![];
     for port in spec.ports.iter().flatten().filter(|port| port.protocol.as_deref().unwrap_or("TCP") == "TCP") {
@@ -156,57 +158,72 @@ fn target(pod: &Pod, port: &ServicePort) -> Option<u16> {
     u16::try_from(number).ok()
 }
 
-/// The load balancer's address, if the Service has a local one.
-fn balanced(service: &Service) -> Option<Ipv4Addr> {
+/// The load balancer's address that the Service tells.
+fn standing(service: &Service) -> Option<Ipv4Addr> {
     let ingress = service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref()?;
-    ingress.iter().find_map(|ingress| ingress.ip.as_ref()?.parse().ok()).filter(Ipv4Addr::is_loopback)
+    ingress.iter().find_map(|ingress| ingress.ip.as_ref()?.parse().ok())
 }
 
+/// The addresses of load balancers by the uid of their Service.
+type Balanced = HashMap<String, Ipv4Addr>;
+
 /// Gives addresses to Services of type LoadBalancer, and takes them from those that no longer are.
-async fn balance(node: &Node, said: &mut HashSet<(String, String)>) {
+async fn balance(node: &Node, said: &mut HashSet<(String, String)>) -> Balanced {
     let services = node.watched.services.all();
     let uids: HashSet<String> =
         services.iter().filter(|service| wants_balancer(service)).filter_map(|s| s.uid()).collect();
     node.balancers.retain(Owners::Services, |uid| uids.contains(uid));
     for service in services.iter().filter(|service| wants_balancer(service)) {
-        if let (Some(address), Some(uid)) = (balanced(service), service.uid()) {
+        if let (Some(address), Some(uid)) = (standing(service).filter(Ipv4Addr::is_loopback), service.uid()) {
             node.balancers.keep(Owners::Services, &uid, address);
         }
     }
+    let mut balanced = Balanced::new();
     for service in services {
-        let ingress = match (wants_balancer(&service), balanced(&service)) {
-            (true, None) => {
-                let (address, complaint) = new_address(node, &service);
-                if let Some((reason, note)) = complaint
-                    && said.insert((service.uid().unwrap_or_default(), note.clone()))
-                {
-                    node.events.warning(&*service, reason, &note).await;
-                }
-                let Some(address) = address else { continue };
-                json!([{"ip": address.to_string(), "ipMode": "VIP"}])
+        let wanted = match wants_balancer(&service) {
+            true => {
+                let Some(address) = address_for(node, &service, said).await else { continue };
+                balanced.insert(service.uid().unwrap_or_default(), address);
+                Some(address)
             }
-            (false, Some(_)) if service.metadata.deletion_timestamp.is_none() => json!(null),
-            _ => continue,
+            false if service.metadata.deletion_timestamp.is_some() => continue,
+            false => None,
         };
-        let api: Api<Service> = Api::namespaced(node.client.clone(), &service.namespace().unwrap_or_default());
-        let patch = Patch::Merge(json!({"status": {"loadBalancer": {"ingress": ingress}}}));
-        if let Err(error) = api.patch_status(&service.name_any(), &PatchParams::default(), &patch).await {
-            tracing::warn!(service = %service.name_any(), %error, "the load balancer's address could not be written");
+        if wanted != standing(&service) {
+            tell(node, &service, wanted).await;
         }
+    }
+    balanced
+}
+
+async fn tell(node: &Node, service: &Service, address: Option<Ipv4Addr>) {
+    let ingress = address.map(|address| json!([{"ip": address.to_string(), "ipMode": "VIP"}]));
+    let api: Api<Service> = Api::namespaced(node.client.clone(), &service.namespace().unwrap_or_default());
+    let patch = Patch::Merge(json!({"status": {"loadBalancer": {"ingress": ingress}}}));
+    if let Err(error) = api.patch_status(&service.name_any(), &PatchParams::default(), &patch).await {
+        tracing::warn!(service = %service.name_any(), %error, "the load balancer's address could not be written");
     }
 }
 
-type Complaint = Option<(&'static str, String)>;
-
-fn new_address(node: &Node, service: &Service) -> (Option<Ipv4Addr>, Complaint) {
-    let spec = service.spec.as_ref();
-    if let Some(class) = spec.and_then(|spec| spec.load_balancer_class.as_deref()).filter(|class| *class != CLASS) {
-        let note = format!("no load balancer of class {class} is made here: leave the class out, or say {CLASS}");
-        return (None, Some(("UnknownLoadBalancerClass", note)));
+/// The Service's address, if it can have one; what there is to say about that is said once.
+async fn address_for(node: &Node, service: &Service, said: &mut HashSet<(String, String)>) -> Option<Ipv4Addr> {
+    let (uid, class) = (service.uid().unwrap_or_default(), service.spec.as_ref()?.load_balancer_class.as_deref());
+    let (reason, choice) = match class.filter(|class| *class != CLASS) {
+        Some(class) => {
+            let note = format!("no load balancer of class {class} is made here: leave the class out, or say {CLASS}");
+            ("UnknownLoadBalancerClass", Choice { complaint: Some(note), ..Choice::default() })
+        }
+        None => ("LoadBalancerAddress", node.balancers.choose(Owners::Services, &uid, asked_address(service))),
+    };
+    if let Some(note) = choice.complaint
+        && said.insert((uid, note.clone()))
+    {
+        node.events.warning(service, reason, &note).await;
     }
-    let uid = service.uid().unwrap_or_default();
-    let (address, complaint) = node.balancers.choose(Owners::Services, &uid, asked_address(service));
-    (address, complaint.map(|note| ("LoadBalancerAddress", note)))
+    if let Some(note) = choice.added {
+        node.events.normal(service, "AddressAdded", &note).await;
+    }
+    choice.address
 }
 
 fn wants_balancer(service: &Service) -> bool {
@@ -243,7 +260,7 @@ mod tests {
         let ports = json!([{"port": 443, "targetPort": "api"}]);
         let mut one = service(json!({"clusterIP": "127.1.128.7", "selector": {"app": "x"}, "ports": ports}));
         let found = |service: &Service| {
-            let (address, port) = listeners(service, Ipv4Addr::new(127, 1, 0, 1))[0];
+            let (address, port) = listeners(service, None, Ipv4Addr::new(127, 1, 0, 1))[0];
             (address.to_string(), backends(service, port, &pods).iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         assert_eq!(found(&one), ("127.1.128.7:443".into(), vec!["127.1.0.16:6443".into()]));
@@ -269,7 +286,8 @@ mod tests {
         ];
         for (spec, expected) in rows {
             let service = service(spec);
-            let found: Vec<String> = listeners(&service, node).iter().map(|(address, _)| address.to_string()).collect();
+            let found: Vec<String> =
+                listeners(&service, None, node).iter().map(|(address, _)| address.to_string()).collect();
             assert_eq!(found, expected);
         }
     }

@@ -27,7 +27,7 @@ use kube::{Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::Node;
-use super::balancer_addresses::Owners;
+use super::balancer_addresses::{Choice, Owners};
 use super::listeners::Listeners;
 use super::proxy::{Rules, Way};
 use attach::{Attached, World, attach};
@@ -147,8 +147,8 @@ impl Sni {
 
     fn addresses(&self, gateways: &[Gateway]) -> Addresses {
         let balancers = &self.node.balancers;
-        // Before the first list nothing is known of Gateways, and nothing may be taken back from them.
-        if self.gateways.resource().is_some() {
+        // Before the first lists nothing is known of Gateways, and nothing may be taken back from them.
+        if self.gateways.is_listed() && self.classes.is_listed() {
             balancers.retain(Owners::Gateways, |uid| gateways.iter().any(|gateway| gateway.uid == uid));
         }
         for gateway in gateways {
@@ -160,15 +160,16 @@ impl Sni {
         let (mut given, mut complaints) = (HashMap::new(), HashMap::new());
         for gateway in gateways {
             let asked = gateway.spec.addresses.iter().find(|address| !address.value.is_empty());
-            let (address, complaint) = match asked.map(|asked| (asked.kind.as_deref(), asked.value.as_str())) {
+            let choice = match asked.map(|asked| (asked.kind.as_deref(), asked.value.as_str())) {
                 Some((None | Some("IPAddress"), value)) => balancers.choose(Owners::Gateways, &gateway.uid, value),
                 Some((Some(kind), _)) => {
-                    (None, Some(format!("addresses of type {kind} cannot be had: ask for an IPAddress, or for none")))
+                    let note = format!("addresses of type {kind} cannot be had: ask for an IPAddress, or for none");
+                    Choice { complaint: Some(note), ..Choice::default() }
                 }
                 None => balancers.choose(Owners::Gateways, &gateway.uid, ""),
             };
-            address.map(|address| given.insert(gateway.uid.clone(), address));
-            complaint.map(|complaint| complaints.insert(gateway.uid.clone(), complaint));
+            choice.address.map(|address| given.insert(gateway.uid.clone(), address));
+            choice.complaint.map(|complaint| complaints.insert(gateway.uid.clone(), complaint));
         }
         (given, complaints)
     }

@@ -25,6 +25,8 @@ type Key = (String, String);
 
 #[derive(Default)]
 struct Known {
+    /// Whether it is known what there is, be it nothing.
+    listed: bool,
     resource: Option<ApiResource>,
     objects: HashMap<Key, Arc<DynamicObject>>,
 }
@@ -54,6 +56,10 @@ impl Served {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).resource.clone()
     }
 
+    pub fn is_listed(&self) -> bool {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).listed
+    }
+
     pub fn bell(&self) -> watch::Receiver<u64> {
         self.changed.clone()
     }
@@ -76,9 +82,16 @@ async fn serve(
     let definitions: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(client.clone());
     let own = watcher::Config::default().fields(&format!("metadata.name={plural}.{GROUP}"));
     let mut definition = std::pin::pin!(watcher(definitions, own).default_backoff());
+    let mut is_defined = false;
     while let Some(event) = definition.next().await {
-        if !matches!(event, Ok(watcher::Event::InitApply(_) | watcher::Event::Apply(_))) {
-            continue;
+        match event {
+            Ok(watcher::Event::InitApply(_) | watcher::Event::Apply(_)) => is_defined = true,
+            Ok(watcher::Event::InitDone) if !is_defined => {
+                known.lock().unwrap_or_else(PoisonError::into_inner).listed = true;
+                ring.send_modify(|count| *count += 1);
+                continue;
+            }
+            _ => continue,
         }
         for _ in 0..ATTEMPTS {
             if let Some(version) = version(&client, plural, versions).await {
@@ -117,7 +130,8 @@ async fn follow(client: &Client, resource: ApiResource, known: &Mutex<Known>, ri
                 listed.insert(key(&object), Arc::new(object));
             }
             Ok(watcher::Event::InitDone) => {
-                *lock() = Known { resource: Some(resource.clone()), objects: std::mem::take(&mut listed) };
+                let (resource, objects) = (Some(resource.clone()), std::mem::take(&mut listed));
+                *lock() = Known { listed: true, resource, objects };
                 ring.send_modify(|count| *count += 1);
             }
             Ok(watcher::Event::Apply(object)) => {
@@ -133,7 +147,7 @@ async fn follow(client: &Client, resource: ApiResource, known: &Mutex<Known>, ri
         }
     }
     let was_served = lock().resource.is_some();
-    *lock() = Known::default();
+    *lock() = Known { listed: was_served, ..Known::default() };
     ring.send_modify(|count| *count += 1);
     was_served
 }
