@@ -43,10 +43,12 @@ fn a_new_plane_has_its_definitions_from_the_start_and_keeps_them() {
     plane.kubectl(&["patch", name, "--type=merge", "-p", r#"{"spec":{"names":{"shortNames":["theirs"]}}}"#]);
     plane.ok(&["down"]);
     plane.ok(&["up"]);
-    let mended = plane.get(name);
-    assert_eq!(mended["spec"]["names"]["shortNames"], serde_json::json!(["ms"]), "a foreign change stayed");
+    // The plane is ready before it has looked for foreign changes; that it does is what counts.
+    let mended = plane.until(name, |definition| definition["spec"]["names"]["shortNames"] == serde_json::json!(["ms"]));
     assert_eq!(mended["metadata"]["generation"], 3);
-    plane.kubectl(&["get", "ms,kcp,osm,m3m"]);
+    plane::until("short names to be served", || {
+        plane.run(&["kubectl", "--", "get", "ms,kcp,osm,m3m"]).status.success()
+    });
 }
 
 /// Something that keeps data and answers on an address.

@@ -1,8 +1,8 @@
 //! The definitions of our kinds and the registration of the webhook, written at a start where they are not what they should be.
 //!
 //! Holds: what was written is kept in a file of the home (digest of the definition, UID and generation that the API server gave it); a definition
-//! that somebody else changed or removed has another generation or UID, and is written again. Kinds with a controller come first, since nothing
-//! starts without them; the others are installed meanwhile. A plane that has nothing yet gets all of them before it runs.
+//! that somebody else changed or removed has another generation or UID, and is written again. A plane that has nothing yet gets all of them
+//! before it runs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use hangar_api::Object;
 use hangar_api::crds::{WebhookAddress, definitions};
-use hangar_controllers::watched;
 use hangar_embedded::{First, Home};
 use hangar_engine::management::{api_of, stripped};
 use hangar_engine::webhook::admission_configuration;
@@ -20,6 +19,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Client, ResourceExt as _};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use uuid::Uuid;
 
 use super::first_definitions::{default_account, key, stored};
@@ -32,13 +32,13 @@ pub struct Written {
     generation: i64,
 }
 
-pub type Record = BTreeMap<String, Written>;
-
-/// Definitions that the server does not have as they should be, the ones with controllers apart.
-#[derive(Default)]
-pub struct Outdated {
-    pub controlled: Vec<Object>,
-    pub others: Vec<Object>,
+/// What the API server has from us.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    definitions: BTreeMap<String, Written>,
+    /// The digest of the webhook's registration.
+    #[serde(default)]
+    registration: String,
 }
 
 /// All of them for a plane that has nothing yet, and what is to be remembered of them.
@@ -53,41 +53,39 @@ pub fn firsts(webhook: &WebhookAddress) -> (Vec<First>, Record) {
         let (name, value) = (object.name().to_owned(), object.0.to_string().into_bytes());
         (First { key: key(&name), value }, (name, Written { digest, uid: uid.to_string(), generation: 1 }))
     });
-    let (mut firsts, record): (Vec<First>, Record) = each.unzip();
+    let (mut firsts, definitions): (Vec<First>, BTreeMap<String, Written>) = each.unzip();
     let (key, account) = default_account(Uuid::new_v4(), now);
     firsts.push(First { key, value: account.to_string().into_bytes() });
-    (firsts, record)
+    (firsts, Record { definitions, registration: String::new() })
 }
 
-/// What is to be written.
-pub async fn outdated(home: &Home, client: &Client, webhook: &WebhookAddress) -> Result<Outdated> {
+/// Whether the API server has all of them from an earlier start of this very program, unless somebody else changed them since.
+pub fn unchanged(home: &Home, webhook: &WebhookAddress) -> bool {
     let record = recorded(home);
+    let is_known = |definition: Value| {
+        let object = Object(definition);
+        record.definitions.get(object.name()).is_some_and(|known| known.digest == fingerprint(&object.0))
+    };
+    record.registration == fingerprint(&registration(webhook).0) && definitions(Some(webhook)).all(is_known)
+}
+
+/// Writes those that the API server does not have as they should be, waits until they are served, and remembers them.
+pub async fn install(home: &Home, client: &Client, webhook: &WebhookAddress) -> Result<()> {
+    let mut known = recorded(home);
     let there = existing(client).await.context("the API server did not list its definitions")?;
     let is_current = |definition: &Object| {
-        record.get(definition.name()).is_some_and(|known| {
+        known.definitions.get(definition.name()).is_some_and(|known| {
             known.digest == fingerprint(&definition.0)
                 && there.get(definition.name()) == Some(&(known.uid.clone(), known.generation))
         })
     };
-    let watched = watched();
-    let is_controlled = |definition: &Object| {
-        let (group, kind) = (definition.text("/spec/group"), definition.text("/spec/names/kind"));
-        watched.iter().any(|one| one.group == group && one.kind == kind)
-    };
-    let all = definitions(Some(webhook)).map(Object);
-    let (controlled, others) = all.filter(|definition| !is_current(definition)).partition(is_controlled);
-    Ok(Outdated { controlled, others })
-}
-
-/// Writes definitions, waits until they are served, and remembers them.
-pub async fn install(home: &Home, client: &Client, outdated: &[Object]) -> Result<()> {
+    let outdated: Vec<Object> =
+        definitions(Some(webhook)).map(Object).filter(|definition| !is_current(definition)).collect();
     if outdated.is_empty() {
         return Ok(());
     }
-    let written = write(client, outdated).await?;
-    let mut all = recorded(home);
-    all.extend(written);
-    record(home, &all)
+    known.definitions.extend(write(client, &outdated).await?);
+    record(home, &known)
 }
 
 /// Remembers what the API server has from us.
@@ -96,12 +94,22 @@ pub fn record(home: &Home, record: &Record) -> Result<()> {
     std::fs::write(path(home), text).with_context(|| format!("cannot write {}", path(home).display()))
 }
 
-/// The registration of the admission webhook.
-pub async fn register(client: &Client, webhook: &WebhookAddress) -> Result<()> {
-    let admission = admission_configuration(&webhook.url, &webhook.ca_bundle);
+/// Registers the admission webhook, and remembers it.
+pub async fn register(home: &Home, client: &Client, webhook: &WebhookAddress) -> Result<()> {
+    let admission = registration(webhook);
     let params = PatchParams::apply("hangar").force();
     api_of(client, &admission).patch(admission.name(), &params, &Patch::Apply(&admission.0)).await?;
-    Ok(())
+    let mut known = recorded(home);
+    let digest = fingerprint(&admission.0);
+    if known.registration == digest {
+        return Ok(());
+    }
+    known.registration = digest;
+    record(home, &known)
+}
+
+fn registration(webhook: &WebhookAddress) -> Object {
+    admission_configuration(&webhook.url, &webhook.ca_bundle)
 }
 
 fn path(home: &Home) -> PathBuf {
@@ -124,7 +132,7 @@ async fn existing(client: &Client) -> kube::Result<BTreeMap<String, (String, i64
 }
 
 /// Writes definitions and waits until the API server serves them.
-async fn write(client: &Client, outdated: &[Object]) -> Result<Record> {
+async fn write(client: &Client, outdated: &[Object]) -> Result<BTreeMap<String, Written>> {
     let params = PatchParams::apply("hangar").force();
     let applied = outdated.iter().map(|definition| {
         let (api, params) = (api_of(client, definition), &params);

@@ -81,27 +81,28 @@ async fn serve(home: &Home, store: &Store, wish: &Wish, reporter: &Reporter) -> 
     let mut tasks = JoinSet::new();
     let address = webhook_server(&prepared, &mut tasks, &shutdown).await?;
     let (firsts, given) = if prepared.is_new() { definitions::firsts(&address) } else { Default::default() };
+    let unchanged = tokio::task::spawn_blocking({
+        let (home, address) = (home.clone(), address.clone());
+        move || definitions::unchanged(&home, &address)
+    });
     let plane = prepared.start(&firsts, reporter).await?;
     drop(firsts);
     if plane.took_firsts() {
         definitions::record(home, &given)?;
     }
     let client = plane.client().await?;
-
-    reporter.stage("installing the definitions");
-    let outdated = match plane.took_firsts() {
-        true => definitions::Outdated::default(),
-        false => definitions::outdated(home, &client, &address).await?,
-    };
-    definitions::install(home, &client, &outdated.controlled).await?;
-    definitions::register(&client, &address).await?;
+    let inside = Inside { home: home.clone(), client: client.clone(), address, versions: versions.clone() };
+    match unchanged.await? && !plane.took_firsts() {
+        // Everything is there from the last time. Whether somebody changed it since can be seen when all else runs.
+        true => drop(tasks.spawn(named("upkeep", inside.until(shutdown.clone())))),
+        false => {
+            reporter.stage("installing the definitions");
+            inside.furnish(plane.took_firsts()).await?;
+        }
+    }
     if wish.gateway_api {
         crate::management::gateway_api(&client).await?;
     }
-    let others = tokio::spawn({
-        let (home, client) = (home.clone(), client.clone());
-        async move { definitions::install(&home, &client, &outdated.others).await }
-    });
 
     reporter.stage("starting the cloud, the node and the controllers");
     let simulated = cloud::start(home, &client, &mut tasks, &shutdown).await?;
@@ -110,13 +111,10 @@ async fn serve(home: &Home, store: &Store, wish: &Wish, reporter: &Reporter) -> 
         "node",
         hangar_node::process::run(client.clone(), Arc::new(store.clone()), node, shutdown.clone()),
     ));
-    hangar_embedded::datastore::install(&client, &versions.etcd.to_string(), jiff::Timestamp::now()).await?;
     let controllers = engine(client.clone(), site(store), &mut tasks, &shutdown);
-    // Pods of the plane, the shared etcd among them, are on their way; whoever needs one waits for that one.
-    reporter.stage("installing the definitions of the other kinds");
-    others.await.context("installing the definitions was interrupted")??;
     let substitution = format!("{:?}", store.options().substitution).to_lowercase();
     pods_may_be_made(&client).await;
+    // Pods of the plane, the shared etcd among them, are on their way; whoever needs one waits for that one.
     reporter.ready(&simulated.url, &versions.kubernetes.to_string(), &substitution);
 
     loop {
@@ -131,9 +129,39 @@ async fn serve(home: &Home, store: &Store, wish: &Wish, reporter: &Reporter) -> 
     Ok(())
 }
 
+/// What a plane has inside before anybody uses it: definitions, the registration of the webhook, and the shared etcd.
+struct Inside {
+    home: Home,
+    client: Client,
+    address: hangar_api::crds::WebhookAddress,
+    versions: PlaneOptions,
+}
+
+impl Inside {
+    /// Makes it so. One that has just been given its definitions has them.
+    async fn furnish(&self, has_definitions: bool) -> Result<()> {
+        if !has_definitions {
+            definitions::install(&self.home, &self.client, &self.address).await?;
+        }
+        definitions::register(&self.home, &self.client, &self.address).await?;
+        let etcd = self.versions.etcd.to_string();
+        Ok(hangar_embedded::datastore::install(&self.client, &etcd, jiff::Timestamp::now()).await?)
+    }
+
+    async fn until(self, shutdown: CancellationToken) -> Result<()> {
+        tokio::select! {
+            () = shutdown.cancelled() => Ok(()),
+            done = self.furnish(false) => done,
+        }
+    }
+}
+
 /// A pod needs the account that the controller manager makes a moment after the namespace; whoever is told that the plane is ready may make pods.
 async fn pods_may_be_made(client: &Client) {
     let accounts: kube::Api<k8s_openapi::api::core::v1::ServiceAccount> = kube::Api::default_namespaced(client.clone());
+    if matches!(accounts.get_opt("default").await, Ok(Some(_))) {
+        return;
+    }
     let made = kube::runtime::wait::await_condition(accounts, "default", |account: Option<&_>| account.is_some());
     if !matches!(tokio::time::timeout(Duration::from_secs(30), made).await, Ok(Ok(_))) {
         tracing::warn!(
