@@ -24,6 +24,8 @@ pub(super) struct Ground {
     pub parts: BTreeMap<String, Part>,
     /// A namespace of a user's own: nobody there is really root.
     pub user: bool,
+    /// Layers are never written out, since they go with their container: an unmount else waits for the whole disk. From Linux 5.10 on.
+    pub volatile: bool,
 }
 
 impl Ground {
@@ -45,7 +47,7 @@ impl Ground {
         for own in ["dev", "run", "tmp"] {
             parts.entry(own.to_owned()).or_insert(Part::Own);
         }
-        Ok(Self { parts, user })
+        Ok(Self { parts, user, volatile: true })
     }
 }
 

@@ -53,7 +53,7 @@ impl Sight {
             if !succeeds(program, args).await {
                 continue;
             }
-            match Self::try_view(flags, user, scratch).await {
+            match Self::find_ground(flags, user, scratch).await {
                 Ok(ground) => sight.ground = Some(ground),
                 Err(error) => tracing::warn!(%error, "containers see the machine's files, paths are rewritten"),
             }
@@ -62,11 +62,19 @@ impl Sight {
         Self::default()
     }
 
-    async fn try_view(flags: &'static str, user: bool, scratch: &Path) -> Result<Ground, String> {
+    /// What this system gives; an older one does not know of volatile layers.
+    async fn find_ground(flags: &'static str, user: bool, scratch: &Path) -> Result<Ground, String> {
+        let ground = Ground::read(user).map_err(|error| error.to_string())?;
+        match Self::try_view(flags, ground.clone(), scratch).await {
+            Ok(ground) => Ok(ground),
+            Err(_) => Self::try_view(flags, Ground { volatile: false, ..ground }, scratch).await,
+        }
+    }
+
+    async fn try_view(flags: &'static str, ground: Ground, scratch: &Path) -> Result<Ground, String> {
         let directory = scratch.join(".trial");
         let trial = View { directory: directory.clone() };
         trial.remove();
-        let ground = Ground::read(user).map_err(|error| error.to_string())?;
         let sight = Self { flags: Some(flags), ground: Some(ground.clone()) };
         let wanted = Wanted { hostname: "trial".into(), ..Wanted::default() };
         let view = View::lay_out(&ground, &directory, &wanted).map_err(|error| error.to_string())?;
@@ -172,7 +180,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let sight = Sight::find(directory.path()).await;
         let Some(ground) = sight.ground.clone() else {
-            let why = Sight::try_view("-Urmu", true, directory.path()).await;
+            let why = Sight::find_ground("-Urmu", true, directory.path()).await;
             println!("this system gives no layers over its directories, paths are rewritten here: {why:?}");
             return;
         };

@@ -48,7 +48,9 @@ impl View {
             return Err(Error::other(format!("{text}: no comma, colon or backslash can be in the path of a layer")));
         }
         let mut laying = Laying { ground, directory, table: vec![], binds: vec![], layer: String::new() };
-        laying.layer = format!("{}{}", if ground.user { ",userxattr" } else { "" }, read_only(wanted.read_only_root));
+        let (user, volatile) =
+            (if ground.user { ",userxattr" } else { "" }, if ground.volatile { ",volatile" } else { "" });
+        laying.layer = format!("{user}{volatile}{}", read_only(wanted.read_only_root));
         laying.base(wanted.read_only_root)?;
         laying.devices()?;
         laying.own_files(&wanted.hostname)?;
@@ -67,9 +69,11 @@ impl View {
 
     /// The layer goes, and everything that was written into it.
     pub fn remove(&self) {
-        // The system leaves a directory that not even its owner may look into.
+        // The system leaves directories that not even their owner may look into, until he says so; from the outermost on.
         for entry in self.directory.join("work").read_dir().into_iter().flatten().flatten() {
-            let _ = std::fs::remove_dir(entry.path().join("work"));
+            for left in ["work", "work/incompat", "work/incompat/volatile"] {
+                let _ = std::fs::set_permissions(entry.path().join(left), std::fs::Permissions::from_mode(0o700));
+            }
         }
         if let Err(error) = std::fs::remove_dir_all(&self.directory)
             && error.kind() != std::io::ErrorKind::NotFound
@@ -275,7 +279,8 @@ mod tests {
         let volume = directory.path().join("a volume");
         std::fs::create_dir(&volume).unwrap();
         let parts = [("etc", Part::Layered), ("dev", Part::Own), ("run", Part::Own), ("proc", Part::Real)];
-        let ground = Ground { parts: parts.map(|(name, part)| (name.to_owned(), part)).into(), user: false };
+        let parts = parts.map(|(name, part)| (name.to_owned(), part)).into();
+        let ground = Ground { parts, user: false, volatile: true };
         let bind = |from: &Path, at: &str| Bind { from: from.to_owned(), at: at.into(), read_only: at.ends_with("x") };
         let binds = vec![
             bind(&volume, "/etc/pki/deep/x"),
