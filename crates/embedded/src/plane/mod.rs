@@ -32,6 +32,10 @@ use state::State;
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const PORTS_FREE_WITHIN: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const READY: &str = "/readyz";
+/// Of an API server that was ready here before: the roles and priorities that it comes with are there, and it need not be waited for until it has
+/// looked at each of them again.
+const READY_AGAIN: &str = "/readyz?exclude=poststarthook/rbac/bootstrap-roles&exclude=poststarthook/scheduling/bootstrap-system-priority-classes";
 /// An end or two during the start can be bad luck; more means that it will not come up.
 const TOLERATED_ENDS: u32 = 3;
 
@@ -103,6 +107,8 @@ pub struct Prepared {
     home: Home,
     programs: [PathBuf; 4],
     certificates: Certificates,
+    kubernetes: Version,
+    was_ready: bool,
     plane: Plane,
 }
 
@@ -123,14 +129,34 @@ impl Prepared {
     /// Starts everything and returns when the API server is ready and the controllers are started. A new plane has `firsts` from the
     /// beginning.
     pub async fn start(mut self, firsts: &[First], progress: &dyn PlaneProgress) -> Result<Plane, PlaneError> {
-        let started = self.plane.bring_up(&self.home, &self.programs, &self.certificates, firsts, progress).await;
-        match started {
+        match self.bring_up(firsts, progress).await {
             Ok(()) => Ok(self.plane),
             Err(error) => {
                 self.plane.stop().await;
                 Err(error)
             }
         }
+    }
+
+    async fn bring_up(&mut self, firsts: &[First], progress: &dyn PlaneProgress) -> Result<(), PlaneError> {
+        let Self { home, programs, certificates, plane, .. } = self;
+        let [etcd, api_server, controller_manager, scheduler] = &*programs;
+        plane.launch(home, etcd, arguments::etcd(home, &plane.state, certificates), progress);
+        plane.until_listening(plane.state.etcd_port).await?;
+        if !firsts.is_empty() {
+            let endpoint = format!("https://{}:{}", plane.state.network.plane(), plane.state.etcd_port);
+            plane.took_firsts = firsts::put(&endpoint, &plane.pki, firsts).await?;
+        }
+        plane.launch(home, api_server, arguments::api_server(&plane.state, certificates, api_server), progress);
+        // A controller manager beside a fresh API server exits, for its roles are not there yet.
+        plane.until_ready(if self.was_ready { READY_AGAIN } else { READY }).await?;
+        if !self.was_ready {
+            version::was_ready(home, &self.kubernetes)?;
+        }
+        plane.launch(home, controller_manager, arguments::controller_manager(&plane.state, certificates), progress);
+        plane.launch(home, scheduler, arguments::scheduler(&plane.state, certificates), progress);
+        progress.stage(PlaneStage::Ready);
+        Ok(())
     }
 }
 
@@ -158,12 +184,13 @@ impl Plane {
         }
         let programs = programs(store, options, progress).await?;
         room::check(home.path(), if is_new(home) { room::FOR_A_NEW_PLANE } else { room::TO_GO_ON })?;
-        version::keep(home, &options.kubernetes)?;
+        let was_ready = version::keep(home, &options.kubernetes)?;
         let state = state_with_free_ports(home).await?;
         let certificates = Certificates::prepare(home, &state)?;
         let (kubeconfig, pki) = (home.kubeconfig(), home.pki());
         let plane = Plane { kubeconfig, pki, state, took_firsts: false, processes: vec![] };
-        Ok(Prepared { home: home.clone(), programs, certificates, plane })
+        let kubernetes = options.kubernetes.clone();
+        Ok(Prepared { home: home.clone(), programs, certificates, kubernetes, was_ready, plane })
     }
 
     /// A plane with nothing in it but what an API server makes for itself.
@@ -217,30 +244,6 @@ impl Plane {
         }
     }
 
-    async fn bring_up(
-        &mut self,
-        home: &Home,
-        programs: &[PathBuf; 4],
-        certificates: &Certificates,
-        firsts: &[First],
-        progress: &dyn PlaneProgress,
-    ) -> Result<(), PlaneError> {
-        let [etcd, api_server, controller_manager, scheduler] = programs;
-        self.launch(home, etcd, arguments::etcd(home, &self.state, certificates), progress);
-        self.until_listening(self.state.etcd_port).await?;
-        if !firsts.is_empty() {
-            let endpoint = format!("https://{}:{}", self.state.network.plane(), self.state.etcd_port);
-            self.took_firsts = firsts::put(&endpoint, &self.pki, firsts).await?;
-        }
-        self.launch(home, api_server, arguments::api_server(&self.state, certificates, api_server), progress);
-        self.until_ready().await?;
-        // A controller manager beside a fresh API server exits, for its roles are not there yet.
-        self.launch(home, controller_manager, arguments::controller_manager(&self.state, certificates), progress);
-        self.launch(home, scheduler, arguments::scheduler(&self.state, certificates), progress);
-        progress.stage(PlaneStage::Ready);
-        Ok(())
-    }
-
     fn launch(&mut self, home: &Home, program: &Path, args: Vec<String>, progress: &dyn PlaneProgress) {
         let name = program.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         progress.stage(PlaneStage::Starting(name.clone()));
@@ -264,11 +267,11 @@ impl Plane {
         Ok(())
     }
 
-    async fn until_ready(&self) -> Result<(), PlaneError> {
+    async fn until_ready(&self, question: &str) -> Result<(), PlaneError> {
         let client = self.client().await?;
         let deadline = tokio::time::Instant::now() + READY_WITHIN;
         loop {
-            let request = http::Request::get("/readyz").body(vec![]);
+            let request = http::Request::get(question).body(vec![]);
             if let Ok(request) = request
                 && client.request_text(request).await.is_ok()
             {

@@ -27,6 +27,9 @@ pub enum VersionError {
 #[derive(Serialize, Deserialize)]
 struct Kept {
     kubernetes: Version,
+    /// Whether an API server of this version has been ready here: the roles and priorities that it comes with are there.
+    #[serde(default)]
+    was_ready: bool,
 }
 
 fn path(home: &Home) -> PathBuf {
@@ -35,17 +38,31 @@ fn path(home: &Home) -> PathBuf {
 
 /// The version to run in this home.
 pub fn choose(home: &Home, asked: Option<&Version>) -> Result<Version, VersionError> {
-    let before = match std::fs::read(path(home)) {
-        Ok(bytes) => Some(serde_json::from_slice::<Kept>(&bytes).map_err(|error| broken(home, &error))?.kubernetes),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        Err(error) => return Err(broken(home, &error)),
-    };
-    decide(before, asked)
+    decide(kept(home)?.map(|kept| kept.kubernetes), asked)
 }
 
-/// Writes down what runs from now on; called before the first process of that version is started.
-pub fn keep(home: &Home, version: &Version) -> Result<(), VersionError> {
-    let text = serde_json::to_vec(&Kept { kubernetes: version.clone() }).map_err(|error| broken(home, &error))?;
+/// Writes down what runs from now on, and says whether it was ready here before; called before the first process of that version is started.
+pub fn keep(home: &Home, version: &Version) -> Result<bool, VersionError> {
+    let was_ready = kept(home)?.is_some_and(|kept| kept.was_ready && kept.kubernetes == *version);
+    write(home, &Kept { kubernetes: version.clone(), was_ready })?;
+    Ok(was_ready)
+}
+
+/// Writes down that this version has been ready.
+pub fn was_ready(home: &Home, version: &Version) -> Result<(), VersionError> {
+    write(home, &Kept { kubernetes: version.clone(), was_ready: true })
+}
+
+fn kept(home: &Home) -> Result<Option<Kept>, VersionError> {
+    match std::fs::read(path(home)) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| broken(home, &error)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(broken(home, &error)),
+    }
+}
+
+fn write(home: &Home, kept: &Kept) -> Result<(), VersionError> {
+    let text = serde_json::to_vec(kept).map_err(|error| broken(home, &error))?;
     std::fs::write(path(home), text).map_err(|error| broken(home, &error))
 }
 
@@ -72,6 +89,20 @@ fn decide(before: Option<Version>, asked: Option<&Version>) -> Result<Version, V
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_version_has_been_ready_only_if_it_says_so_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(directory.path().join("home")).unwrap();
+        let (old, new): (Version, Version) = ("1.33.13".parse().unwrap(), "1.34.4".parse().unwrap());
+        assert!(!keep(&home, &old).unwrap(), "it never ran");
+        assert!(!keep(&home, &old).unwrap(), "it ran, but was never ready");
+        was_ready(&home, &old).unwrap();
+        assert!(keep(&home, &old).unwrap());
+        assert!(!keep(&home, &new).unwrap(), "another version brings other roles");
+        std::fs::write(path(&home), r#"{"kubernetes":"1.34.4"}"#).unwrap();
+        assert!(!keep(&home, &new).unwrap(), "a file of an earlier release does not say");
+    }
 
     #[test]
     fn up_by_one_minor_at_most_and_never_down() {

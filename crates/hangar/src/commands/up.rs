@@ -115,16 +115,19 @@ async fn start(global: &Global, home: &Home, wish: &Wish) -> Result<DaemonState>
             }
             Err(_) => None,
         };
+        let is_new = child.is_some();
         let state = wait_until_ready(home, child, &bar).await;
-        // One that was just being killed may have looked alive: its lock tells.
-        tokio::time::sleep(LOOK_AGAIN).await;
-        if state.is_err() || home.lock().is_err() {
+        if is_new || state.is_err() {
             break state;
         }
-    };
-    let state = match state {
-        Ok(state) => until_it_answers(home, &bar).await.map(|()| state),
-        failed => failed,
+        // One that was just being killed may have looked alive: its lock tells.
+        tokio::time::sleep(LOOK_AGAIN).await;
+        if home.lock().is_err() {
+            break match until_it_answers(home, &bar).await {
+                Ok(()) => state,
+                Err(error) => Err(error),
+            };
+        }
     };
     bar.finish_and_clear();
     state

@@ -98,6 +98,7 @@ async fn serve(home: &Home, store: &Store, wish: &Wish, reporter: &Reporter) -> 
         false => {
             reporter.stage("installing the definitions");
             inside.furnish(plane.took_firsts()).await?;
+            pods_may_be_made(&client).await;
         }
     }
     if wish.gateway_api {
@@ -113,7 +114,6 @@ async fn serve(home: &Home, store: &Store, wish: &Wish, reporter: &Reporter) -> 
     ));
     let controllers = engine(client.clone(), site(store), &mut tasks, &shutdown);
     let substitution = format!("{:?}", store.options().substitution).to_lowercase();
-    pods_may_be_made(&client).await;
     // Pods of the plane, the shared etcd among them, are on their way; whoever needs one waits for that one.
     reporter.ready(&simulated.url, &versions.kubernetes.to_string(), &substitution);
 
