@@ -7,10 +7,12 @@
 )]
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Below this share of a core, processes together are at rest.
-const AT_REST: f64 = 0.15;
+/// Below this share of a core, a process is at rest.
+const AT_REST: f64 = 0.03;
+/// After this time they are taken as they are: many together may never rest.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Every process that was told of this home.
 pub fn of_home(home: &Path) -> Vec<u32> {
@@ -41,11 +43,11 @@ pub fn memory(pid: u32) -> f64 {
 /// Until these have done what they do after a start.
 pub fn settled(pids: &[u32]) {
     let used = || pids.iter().copied().map(cpu).sum::<f64>();
-    let mut before = used();
-    loop {
+    let (began, mut before) = (Instant::now(), used());
+    while began.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_secs(1));
         let now = used();
-        if now - before < AT_REST * (1.0 + pids.len() as f64 / 10.0) {
+        if now - before < AT_REST * pids.len() as f64 {
             return;
         }
         before = now;
