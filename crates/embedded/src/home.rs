@@ -3,9 +3,9 @@
 //! Holds: the directory is private to its user, and one daemon at a time works in it (an flock that the kernel gives back
 //! when its holder dies, however it dies).
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -46,6 +46,18 @@ impl Home {
 
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Removes it with everything in it.
+    pub fn remove(&self) -> std::io::Result<()> {
+        match std::fs::remove_dir_all(&self.path) {
+            // The layers of a container that was killed leave directories that not even their owner may look into, until he says so.
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                open_up(&self.path);
+                std::fs::remove_dir_all(&self.path)
+            }
+            done => done,
+        }
     }
 
     /// The administrator's kubeconfig.
@@ -123,6 +135,14 @@ pub struct HomeLock {
     _file: File,
 }
 
+/// Makes every directory below one its owner's own. What is not his stays as it is, and is found when it is removed.
+fn open_up(directory: &Path) {
+    drop(std::fs::set_permissions(directory, Permissions::from_mode(0o700)));
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    directories.for_each(|entry| open_up(&entry.path()));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,6 +156,18 @@ mod tests {
         assert!(error.contains(&std::process::id().to_string()), "{error}");
         drop(lock);
         home.lock().unwrap();
+    }
+
+    /// Root may look everywhere: as such this shows less.
+    #[test]
+    fn a_home_goes_with_directories_that_nobody_may_look_into() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(directory.path().join("home")).unwrap();
+        let layer = home.pods().join("pod/layer/work/work");
+        std::fs::create_dir_all(layer.join("incompat/volatile")).unwrap();
+        std::fs::set_permissions(&layer, Permissions::from_mode(0)).unwrap();
+        home.remove().unwrap();
+        assert!(!home.path().exists());
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub async fn run(home: &Home, purge: bool) -> Result<()> {
         false => anstream::println!("nothing was running in {}", home.path().display()),
     }
     if purge {
-        std::fs::remove_dir_all(home.path()).with_context(|| format!("could not remove {}", home.path().display()))?;
+        home.remove().with_context(|| format!("could not remove {}", home.path().display()))?;
         anstream::println!("removed {}", home.path().display());
     }
     Ok(())
