@@ -184,7 +184,8 @@ impl Plane {
         }
         let programs = programs(store, options, progress).await?;
         room::check(home.path(), if is_new(home) { room::FOR_A_NEW_PLANE } else { room::TO_GO_ON })?;
-        let was_ready = version::keep(home, &options.kubernetes)?;
+        // Somebody may have removed the data and left the rest.
+        let was_ready = version::keep(home, &options.kubernetes)? && !is_new(home);
         let state = state_with_free_ports(home).await?;
         let certificates = Certificates::prepare(home, &state)?;
         let (kubeconfig, pki) = (home.kubeconfig(), home.pki());
