@@ -95,6 +95,8 @@ impl Job {
                 () = tokio::time::sleep(pause) => {}
                 _ = secrets.changed(), if waiting_for_source => {}
                 _ = maps.changed(), if waiting_for_source => {}
+                () = self.until_described_otherwise(), if waiting_for_source => {}
+                () = self.until_changed() => backoff = Backoff::default(),
                 _ = stop.wait_for(Option::is_some) => return None,
             }
         }
@@ -190,13 +192,24 @@ impl Job {
 
     /// Returns when the image is another one: nothing else of a container can be changed that matters to a process.
     async fn until_changed(&self) {
+        self.until(|_, container| container.image != self.container.image).await;
+    }
+
+    /// Returns when the labels or annotations are others, of which variables and paths can be made.
+    async fn until_described_otherwise(&self) {
+        let described = |pod: &Pod| (pod.metadata.labels.clone(), pod.metadata.annotations.clone());
+        let before = described(&self.pod);
+        self.until(|pod, _| described(pod) != before).await;
+    }
+
+    /// Returns when the pod is as wanted, which it may be already.
+    async fn until(&self, wanted: impl Fn(&Pod, &Container) -> bool) {
         let mut pods = self.node.watched.pods.bell();
-        while pods.changed().await.is_ok() {
-            if self.now().is_some_and(|(_, container)| container.image != self.container.image) {
-                return;
+        while !self.now().is_some_and(|(pod, container)| wanted(&pod, &container)) {
+            if pods.changed().await.is_err() {
+                return std::future::pending().await;
             }
         }
-        std::future::pending().await
     }
 
     /// Images, labels and annotations may have been changed since.
