@@ -102,6 +102,9 @@ pub const LISTENING: &[Listening] = &[
     Listening { port: 80, parts: &["timeoutGracePeriodSeconds", "[sig-network]"] },
 ];
 
+/// The port that some of those want that run alone.
+pub const ALONE_PORT: u16 = 80;
+
 /// Specs that run when nothing else does: they say so themselves, or they want port 80 of all addresses, which web servers have on theirs.
 pub fn alone(spec: &str) -> bool {
     const PARTS: [&str; 4] = [

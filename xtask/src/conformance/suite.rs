@@ -79,7 +79,8 @@ impl Suite {
             for (number, lane) in rules::LISTENING.iter().enumerate() {
                 let its: Vec<&str> =
                     listening.iter().filter(|name| rules::listening_lane(name) == Some(number)).copied().collect();
-                listeners.push(scope.spawn(move || self.after_each_other(lane.port, &its)));
+                listeners
+                    .push(scope.spawn(move || self.after_each_other(&format!("port-{}", lane.port), lane.port, &its)));
             }
             let mut outcomes = self.beside("lane", &lanes)?;
             for listener in listeners {
@@ -87,7 +88,7 @@ impl Suite {
             }
             Ok(outcomes)
         })?;
-        outcomes.extend(self.beside("alone", &[alone])?);
+        outcomes.extend(self.after_each_other("alone", rules::ALONE_PORT, &alone)?);
         outcomes.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(outcomes)
     }
@@ -116,14 +117,14 @@ impl Suite {
     }
 
     /// One at a time, each when those before have left the port that they all want: the suite itself does not wait for their pods to end.
-    fn after_each_other(&self, port: u16, specs: &[&str]) -> Result<Vec<Outcome>> {
+    fn after_each_other(&self, name: &str, port: u16, specs: &[&str]) -> Result<Vec<Outcome>> {
         let mut outcomes = vec![];
         for (number, spec) in specs.iter().enumerate() {
             let began = Instant::now();
             while began.elapsed() < PATIENCE && TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_err() {
                 std::thread::sleep(LOOK_AGAIN);
             }
-            outcomes.extend(self.beside(&format!("port-{port}-{number}"), &[vec![*spec]])?);
+            outcomes.extend(self.beside(&format!("{name}-{number}"), &[vec![*spec]])?);
         }
         Ok(outcomes)
     }
