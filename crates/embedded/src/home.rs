@@ -165,7 +165,7 @@ mod tests {
         let home = Home::open(directory.path().join("home")).unwrap();
         let layer = home.pods().join("pod/layer/work/work");
         std::fs::create_dir_all(layer.join("incompat/volatile")).unwrap();
-        std::fs::set_permissions(&layer, Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(&layer, Permissions::from_mode(0o000)).unwrap();
         home.remove().unwrap();
         assert!(!home.path().exists());
     }
