@@ -117,12 +117,7 @@ impl Sni {
         let watched = &node.watched;
         let (services, pods) = (watched.services.all(), watched.pods.all());
         let find = Backends { node: &node, services: &services, pods: &pods };
-        let classes: Vec<Class> = read(&self.classes);
-        let classes: Vec<Class> =
-            classes.into_iter().filter(|class| class.spec.controller_name == CONTROLLER).collect();
-        let mut gateways: Vec<Gateway> = read(&self.gateways);
-        gateways.retain(|gateway| classes.iter().any(|class| class.name == gateway.spec.gateway_class_name));
-        let routes: Vec<Route> = read(&self.routes);
+        let (classes, gateways, routes) = self.gateway_api();
         let (addresses, complaints) = self.addresses(&gateways);
         let namespaces = watched.namespaces.all();
         let namespaces =
@@ -145,10 +140,27 @@ impl Sni {
         self.tell_ingresses(&verdicts).await;
     }
 
+    /// Classes and Gateways of ours, and all routes. Nothing before everything was listed once: a Gateway whose routes are not known yet
+    /// would be told that it has none, and a route that its Gateway is gone.
+    fn gateway_api(&self) -> (Vec<Class>, Vec<Gateway>, Vec<Route>) {
+        if !self.is_listed() {
+            return Default::default();
+        }
+        let mut classes: Vec<Class> = read(&self.classes);
+        classes.retain(|class| class.spec.controller_name == CONTROLLER);
+        let mut gateways: Vec<Gateway> = read(&self.gateways);
+        gateways.retain(|gateway| classes.iter().any(|class| class.name == gateway.spec.gateway_class_name));
+        (classes, gateways, read(&self.routes))
+    }
+
+    fn is_listed(&self) -> bool {
+        [&self.classes, &self.gateways, &self.routes].into_iter().all(Served::is_listed)
+    }
+
     fn addresses(&self, gateways: &[Gateway]) -> Addresses {
         let balancers = &self.node.balancers;
         // Before the first lists nothing is known of Gateways, and nothing may be taken back from them.
-        if self.gateways.is_listed() && self.classes.is_listed() {
+        if self.is_listed() {
             balancers.retain(Owners::Gateways, |uid| gateways.iter().any(|gateway| gateway.uid == uid));
         }
         for gateway in gateways {

@@ -87,8 +87,7 @@ async fn serve(
         match event {
             Ok(watcher::Event::InitApply(_) | watcher::Event::Apply(_)) => is_defined = true,
             Ok(watcher::Event::InitDone) if !is_defined => {
-                known.lock().unwrap_or_else(PoisonError::into_inner).listed = true;
-                ring.send_modify(|count| *count += 1);
+                nothing_there(&known, &ring);
                 continue;
             }
             _ => continue,
@@ -103,7 +102,14 @@ async fn serve(
             }
             tokio::time::sleep(LOOK_AGAIN).await;
         }
+        // Gone, or in no version that can be read; nobody is to wait for it.
+        nothing_there(&known, &ring);
     }
+}
+
+fn nothing_there(known: &Mutex<Known>, ring: &watch::Sender<u64>) {
+    *known.lock().unwrap_or_else(PoisonError::into_inner) = Known { listed: true, ..Known::default() };
+    ring.send_modify(|count| *count += 1);
 }
 
 async fn version(client: &Client, plural: &str, versions: &[&'static str]) -> Option<&'static str> {
@@ -116,7 +122,7 @@ async fn version(client: &Client, plural: &str, versions: &[&'static str]) -> Op
     None
 }
 
-/// Until the version is no longer served. False: it never was.
+/// Until the version is no longer served. False: it never was, and what is known stays as it is.
 async fn follow(client: &Client, resource: ApiResource, known: &Mutex<Known>, ring: &watch::Sender<u64>) -> bool {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let lock = || known.lock().unwrap_or_else(PoisonError::into_inner);
@@ -146,10 +152,7 @@ async fn follow(client: &Client, resource: ApiResource, known: &Mutex<Known>, ri
             Err(error) => tracing::debug!(%error, "a watch broke and is taken up again"),
         }
     }
-    let was_served = lock().resource.is_some();
-    *lock() = Known { listed: was_served, ..Known::default() };
-    ring.send_modify(|count| *count += 1);
-    was_served
+    lock().resource.is_some()
 }
 
 fn is_gone(error: &watcher::Error) -> bool {
