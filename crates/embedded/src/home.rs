@@ -3,9 +3,9 @@
 //! Holds: the directory is private to its user, and one daemon at a time works in it (an flock that the kernel gives back
 //! when its holder dies, however it dies).
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -48,16 +48,10 @@ impl Home {
         &self.path
     }
 
-    /// Removes it with everything in it.
+    /// Removes it with everything in it, and what its pods have elsewhere.
     pub fn remove(&self) -> std::io::Result<()> {
-        match std::fs::remove_dir_all(&self.path) {
-            // The layers of a container that was killed leave directories that not even their owner may look into, until he says so.
-            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-                open_up(&self.path);
-                std::fs::remove_dir_all(&self.path)
-            }
-            done => done,
-        }
+        hangar_node::process::remove_pods(&self.pods())?;
+        hangar_node::process::remove_tree(&self.path)
     }
 
     /// The administrator's kubeconfig.
@@ -135,16 +129,11 @@ pub struct HomeLock {
     _file: File,
 }
 
-/// Makes every directory below one its owner's own. What is not his stays as it is, and is found when it is removed.
-fn open_up(directory: &Path) {
-    drop(std::fs::set_permissions(directory, Permissions::from_mode(0o700)));
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    directories.for_each(|entry| open_up(&entry.path()));
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]

@@ -119,22 +119,21 @@ struct Agent {
 }
 
 impl Agent {
+    /// Where nobody else looks for free ports.
+    const HERE: &str = "127.77.0.1";
+
     fn start(host: &str, ca: &std::path::Path, token: &std::path::Path) -> Self {
         let version = hangar_embedded::default_version("konnectivity-agent");
         let store = hangar_embedded::Store::new(hangar_embedded::StoreOptions::default());
         let program = store.at_hand("konnectivity-agent", &version).expect("run `cargo xtask fetch` first");
-        let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let free = || std::net::TcpListener::bind((Self::HERE, 0)).unwrap().local_addr().unwrap().port();
         let (health, admin, log) = (free(), free(), token.with_extension("log"));
         let file = std::fs::File::create(&log).unwrap();
         let mut command = std::process::Command::new(program);
         command.args([format!("--proxy-server-host={host}"), "--proxy-server-port=8132".into()]);
         command.args([format!("--health-server-port={health}"), format!("--admin-server-port={admin}")]);
-        command
-            .arg("--health-server-host=127.0.0.1")
-            .arg("--ca-cert")
-            .arg(ca)
-            .arg("--service-account-token-path")
-            .arg(token);
+        command.args([format!("--health-server-host={}", Self::HERE), format!("--admin-bind-address={}", Self::HERE)]);
+        command.arg("--ca-cert").arg(ca).arg("--service-account-token-path").arg(token);
         let process = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
         Self { process, health, log }
     }
@@ -142,7 +141,7 @@ impl Agent {
     /// Its own word: it is ready when a server has let it in.
     fn is_ready(&self) -> bool {
         use std::io::{Read as _, Write as _};
-        let Ok(mut stream) = std::net::TcpStream::connect(("127.0.0.1", self.health)) else { return false };
+        let Ok(mut stream) = std::net::TcpStream::connect((Self::HERE, self.health)) else { return false };
         let mut answer = String::new();
         let sent = stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n");
         sent.is_ok() && stream.read_to_string(&mut answer).is_ok() && answer.contains(" 200 ")

@@ -68,8 +68,9 @@ spec:
     args: [--data-dir=/data/etcd, "--listen-client-urls=http://$(ADDRESS):2379", "--advertise-client-urls=http://$(ADDRESS):2379"]
     env: [{ name: ADDRESS, valueFrom: { fieldRef: { fieldPath: status.podIP } } }]
     readinessProbe: { tcpSocket: { port: 2379 }, periodSeconds: 1 }
-    volumeMounts: [{ name: data, mountPath: /data }]
-  volumes: [{ name: data, persistentVolumeClaim: { claimName: kept } }]
+    resources: { limits: { memory: 512Mi } }
+    volumeMounts: [{ name: data, mountPath: /data }, { name: memory, mountPath: /memory }]
+  volumes: [{ name: data, persistentVolumeClaim: { claimName: kept } }, { name: memory, emptyDir: { medium: Memory } }]
 ---
 apiVersion: v1
 kind: Service
@@ -113,6 +114,10 @@ fn power_cut(plane: &Plane) {
     all.sort_by_key(|(_, name)| name != "hangar");
     all.iter().for_each(|(pid, _)| kill(*pid));
     plane::until("everything to be dead", || processes(plane).is_empty());
+    // Memory is empty when there is power again.
+    let in_memory = plane.in_memory();
+    assert_eq!(in_memory.len(), 1, "{in_memory:?}");
+    in_memory.iter().for_each(|path| std::fs::remove_dir_all(path).unwrap());
 }
 
 /// Nothing but the disk is left of one plane, pid files and all; its neighbour does not notice.
@@ -149,7 +154,9 @@ fn a_plane_comes_back_from_a_power_cut_and_its_neighbour_notices_nothing() {
     assert_eq!(addresses(&plane), before);
     assert_eq!(processes(&neighbour), beside, "the neighbour was disturbed");
     neighbour.kubectl(&["get", "nodes"]);
+    let in_memory = plane.in_memory();
     plane.ok(&["down", "--purge"]);
+    assert!(!in_memory.is_empty() && !in_memory.iter().any(|path| path.exists()), "left behind: {in_memory:?}");
     assert_eq!(processes(&neighbour), beside, "the neighbour was disturbed");
 }
 

@@ -23,9 +23,9 @@ pub async fn run(home: &Home, purge: bool) -> Result<()> {
 /// Whoever holds the home's lock is asked to end; it takes its children with it.
 async fn stop(home: &Home) -> Result<bool> {
     if home.lock().is_ok() {
-        // A killed daemon may have left children, addresses on lo and its state file.
+        // A killed daemon may have left children, addresses on lo, control groups and its state file.
         let left = hangar_embedded::end_leftovers(home.path()).await;
-        if let Err(left) = hangar_node::process::clear_lo(home.path()) {
+        if let Err(left) = hangar_node::process::clear(home.path()) {
             bail!("{left}; then run `hangar down` again");
         }
         drop(std::fs::remove_file(state_path(home)));

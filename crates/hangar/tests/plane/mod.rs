@@ -149,6 +149,21 @@ impl Plane {
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
+    /// What its pods have outside of the home.
+    pub fn in_memory(&self) -> Vec<PathBuf> {
+        let below = |path: PathBuf| path.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+        let volumes = below(self.home().join("pods")).flat_map(|pod| below(pod.join("volumes")));
+        let real = volumes.filter_map(|volume| std::fs::read_link(volume).ok());
+        real.filter(|real| real.starts_with("/dev/shm")).collect()
+    }
+
+    fn control_groups(&self) -> Vec<PathBuf> {
+        let name = self.home.path().file_name().unwrap().to_string_lossy().into_owned();
+        let groups = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"].map(|above| Path::new(above).read_dir());
+        let groups = groups.into_iter().flatten().flatten().flatten().map(|entry| entry.path());
+        groups.filter(|path| path.to_string_lossy().contains(&name)).collect()
+    }
+
     pub fn log_tail(&self) -> String {
         let text = std::fs::read_to_string(self.home().join("logs/hangar.log")).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -161,7 +176,10 @@ impl Drop for Plane {
         if std::thread::panicking() {
             eprintln!("the end of the log:\n{}", self.log_tail());
         }
+        let in_memory = self.in_memory();
         drop(self.run(&["down", "--purge"]));
+        let left: Vec<_> = in_memory.into_iter().chain(self.control_groups()).filter(|path| path.exists()).collect();
+        assert!(left.is_empty() || std::thread::panicking(), "left behind: {left:?}");
     }
 }
 

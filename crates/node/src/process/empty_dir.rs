@@ -22,6 +22,8 @@ pub(super) fn make(path: &Path, source: &EmptyDirVolumeSource, pod: &Pod, volume
     let real = Path::new(MEMORY).join(format!("hangar-{}-{volume}", pod.uid().unwrap_or_default()));
     directory(&real, 0o777)?;
     std::fs::create_dir_all(path.parent().unwrap_or(path))?;
+    // What lay in memory is gone after the machine was started anew; the link to it is not.
+    let _ = std::fs::remove_file(path);
     symlink(real, path)
 }
 
@@ -104,6 +106,10 @@ mod tests {
         make(&path, &source, &pod, "v").unwrap();
         std::fs::write(path.join("x"), "").unwrap();
         let real = path.canonicalize().unwrap();
+        // As the machine does when it is started anew.
+        std::fs::remove_dir_all(&real).unwrap();
+        make(&path, &source, &pod, "v").unwrap();
+        assert!(path.is_dir() && path.read_dir().unwrap().next().is_none());
         give_back(directory.path());
         assert!(real.starts_with(MEMORY) && !real.exists());
     }

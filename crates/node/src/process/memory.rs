@@ -28,7 +28,7 @@ pub(super) struct Room {
 }
 
 impl Memory {
-    /// Tries to make a directory for this home in the hierarchy that there is.
+    /// The place for this home in the hierarchy that there is; it is made with the first group.
     pub fn find(home: &Path) -> Self {
         let name = format!("hangar{}", home.display().to_string().replace('/', "-"));
         let two = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
@@ -36,22 +36,12 @@ impl Memory {
             true => (Path::new("/sys/fs/cgroup"), Version::Two),
             false => (Path::new("/sys/fs/cgroup/memory"), Version::One),
         };
-        let base = above.join(name);
-        let made = above.is_dir() && (base.is_dir() || std::fs::create_dir(&base).is_ok());
-        let memory = Self(made.then(|| (base.clone(), version)));
-        for entry in base.read_dir().into_iter().flatten().flatten() {
-            let _ = std::fs::remove_dir(entry.path());
-        }
-        if version == Version::Two && made {
-            let _ = std::fs::write(above.join("cgroup.subtree_control"), "+memory");
-            if std::fs::write(base.join("cgroup.subtree_control"), "+memory").is_err() {
-                return Self(None);
-            }
-        }
+        let memory = Self(above.is_dir().then(|| (above.join(name), version)));
+        memory.leave();
         memory
     }
 
-    /// Takes the directory away when the node ends; a group that is still in use stays until the next start.
+    /// Takes the groups away that are no longer in use, and the place for them if it is empty.
     pub fn leave(&self) {
         if let Some((base, _)) = &self.0 {
             for entry in base.read_dir().into_iter().flatten().flatten() {
@@ -65,6 +55,7 @@ impl Memory {
     pub fn room(&self, name: &str, limit: u64) -> Room {
         let group = self.0.as_ref().and_then(|(base, version)| {
             let path = base.join(name);
+            open(base, *version)?;
             std::fs::create_dir(&path).ok()?;
             let file = if *version == Version::One { "memory.limit_in_bytes" } else { "memory.max" };
             if std::fs::write(path.join(file), limit.to_string()).is_err() {
@@ -115,6 +106,23 @@ impl Drop for Room {
             let _ = std::fs::remove_dir(path);
         }
     }
+}
+
+/// Makes the place for a home's groups, if the system lets us.
+fn open(base: &Path, version: Version) -> Option<()> {
+    // Another container may be as far.
+    if std::fs::create_dir(base).is_err() && !base.is_dir() {
+        return None;
+    }
+    if version == Version::Two {
+        // Those above may have it already, and only root may give it to them.
+        let _ = std::fs::write(base.parent()?.join("cgroup.subtree_control"), "+memory");
+        if std::fs::write(base.join("cgroup.subtree_control"), "+memory").is_err() {
+            let _ = std::fs::remove_dir(base);
+            return None;
+        }
+    }
+    Some(())
 }
 
 fn kills(text: &str) -> u64 {

@@ -35,6 +35,7 @@ mod log;
 mod memory;
 mod mounts;
 mod names;
+mod outside;
 mod places;
 mod pod;
 mod pods;
@@ -67,8 +68,8 @@ use ipnet::Ipv4Net;
 use tokio_util::sync::CancellationToken;
 
 pub use child::{Child, Run, markers};
-pub use lo::clear_lo;
 pub use log::{Kept, LIMIT as LOG_LIMIT, RotatingLog, older as older_log, tail as log_tail};
+pub use outside::{clear, remove_pods, remove_tree};
 pub use sni::install_gateway_api;
 
 /// Finds the program that an image stands for.

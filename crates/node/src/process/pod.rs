@@ -77,8 +77,9 @@ pub(super) async fn run(node: Arc<Node>, pod: Arc<Pod>, mut updates: Updates, sh
     if reason != Reason::Gone {
         life.delete().await;
     }
-    super::empty_dir::give_back(&directory);
-    let _ = std::fs::remove_dir_all(&directory);
+    if let Err(error) = super::outside::remove_pod(&directory) {
+        tracing::debug!(path = %directory.display(), %error, "a pod's directory could not be removed");
+    }
     node.addresses.release(&uid);
 }
 

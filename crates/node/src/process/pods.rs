@@ -62,8 +62,7 @@ fn remove_orphans(node: &Node) {
         let uid = entry.file_name().to_string_lossy().into_owned();
         if !present.contains(&uid) {
             node.addresses.release(&uid);
-            super::empty_dir::give_back(&entry.path());
-            let _ = std::fs::remove_dir_all(entry.path());
+            let _ = super::outside::remove_pod(&entry.path());
         }
     }
 }

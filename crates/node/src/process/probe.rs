@@ -163,9 +163,12 @@ mod tests {
     #[tokio::test]
     async fn a_port_may_have_a_name_and_somebody_must_listen() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = i32::from(listener.local_addr().unwrap().port());
+        // A port that is taken, so that nobody else gets it, and not listened on.
+        let closed = tokio::net::TcpSocket::new_v4().unwrap();
+        closed.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let [open, shut] = [listener.local_addr(), closed.local_addr()].map(|address| address.unwrap().port());
         let container: Container = serde_json::from_value(serde_json::json!({
-            "name": "c", "ports": [{"name": "api", "containerPort": port}],
+            "name": "c", "ports": [{"name": "api", "containerPort": open}, {"name": "shut", "containerPort": shut}],
         }))
         .unwrap();
         let directory = tempfile::tempdir().unwrap();
@@ -173,10 +176,10 @@ mod tests {
         let place = Place { directory: here(), hosts: here(), home: here(), ..Place::default() };
         let sight = Sight::default();
         let target = Target { container: &container, ip: Ipv4Addr::LOCALHOST, place: &place, sight: &sight };
-        let probe: Probe = serde_json::from_value(serde_json::json!({"tcpSocket": {"port": "api"}})).unwrap();
-        assert_eq!(target.ask(&probe).await, Ok(()));
-        drop(listener);
-        assert!(target.ask(&probe).await.is_err());
+        let probe = |port: &str| serde_json::from_value(serde_json::json!({"tcpSocket": {"port": port}})).unwrap();
+        assert_eq!(target.ask(&probe("api")).await, Ok(()));
+        assert!(target.ask(&probe("shut")).await.is_err());
+        assert!(target.ask(&probe("nameless")).await.is_err());
         let exec: Probe =
             serde_json::from_value(serde_json::json!({"exec": {"command": ["sh", "-c", "echo no; exit 4"]}})).unwrap();
         assert!(target.ask(&exec).await.unwrap_err().contains("no"));

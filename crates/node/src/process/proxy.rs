@@ -187,8 +187,10 @@ mod tests {
         let mut heard = [ask(address).await, ask(address).await];
         heard.sort();
         assert_eq!(heard, ["a", "b"]);
-        let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        proxy.set(rules(vec![dead, b], &[]));
+        // Taken, so that nobody else gets it, and not listened on.
+        let dead = tokio::net::TcpSocket::new_v4().unwrap();
+        dead.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        proxy.set(rules(vec![dead.local_addr().unwrap(), b], &[]));
         assert_eq!([ask(address).await, ask(address).await], ["b", "b"]);
         proxy.set(rules(vec![b], &["10.0.0.0/8"]));
         assert_eq!(ask(address).await, "", "this machine is not in 10.0.0.0/8");

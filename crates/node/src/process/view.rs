@@ -69,15 +69,7 @@ impl View {
 
     /// The layer goes, and everything that was written into it.
     pub fn remove(&self) {
-        // The system leaves directories that not even their owner may look into, until he says so; from the outermost on.
-        for entry in self.directory.join("work").read_dir().into_iter().flatten().flatten() {
-            for left in ["work", "work/incompat", "work/incompat/volatile"] {
-                let _ = std::fs::set_permissions(entry.path().join(left), std::fs::Permissions::from_mode(0o700));
-            }
-        }
-        if let Err(error) = std::fs::remove_dir_all(&self.directory)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
+        if let Err(error) = super::outside::remove_tree(&self.directory) {
             tracing::debug!(path = %self.directory.display(), %error, "a layer could not be removed");
         }
     }

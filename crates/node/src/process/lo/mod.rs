@@ -110,7 +110,7 @@ impl Lo {
 }
 
 /// Removes what a home put on `lo` when its process was killed.
-pub fn clear_lo(home: &Path) -> Result<(), String> {
+pub(super) fn clear(home: &Path) -> Result<(), String> {
     Lo { ip: Ip::find(), label: label(home), record: Record::read(home)? }.leave()
 }
 
