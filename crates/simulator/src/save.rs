@@ -70,15 +70,6 @@ fn replay(state: &mut State, log: &[u8]) -> Result<(), serde_json::Error> {
 }
 
 /// Only the owner may read it: it holds passwords and user-data.
-pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    let mut file = private(&PathBuf::from(&beside), false)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&beside, path)
-}
-
 fn private(path: &Path, append: bool) -> io::Result<fs::File> {
     fs::OpenOptions::new().write(true).create(true).append(append).truncate(!append).mode(0o600).open(path)
 }
@@ -148,7 +139,7 @@ fn append(log: &mut Option<Log>, path: &Path, lines: &[u8]) -> io::Result<()> {
 
 fn write_all(log: &mut Option<Log>, path: &Path, state: &State) -> io::Result<()> {
     let bytes = serde_json::to_vec(state)?;
-    write_private(path, &bytes)?;
+    hangar_node::small_file::keep(path, &bytes)?;
     let file = private(&log_path(path), false)?;
     *log = Some(Log { file, length: 0, base: bytes.len() as u64 });
     Ok(())

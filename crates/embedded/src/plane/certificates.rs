@@ -3,7 +3,6 @@
 //! Holds: authorities and the service account key are made once and kept; a leaf is made again when it is missing,
 //! unreadable, or within 30 days of its end. Everything is readable by its user alone.
 
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use hangar_pki::{Authority, CertifiedKey, Kubeconfig, Leaf, SystemKeys, Usage, expires_at};
@@ -137,20 +136,8 @@ fn read(path: &Path) -> Result<String, PlaneError> {
     std::fs::read_to_string(path).map_err(|source| PlaneError::File { path: path.to_owned(), source })
 }
 
-/// Written beside and renamed, so that a reader never sees half a key. An unchanged file is left alone.
 fn write_private(path: &Path, content: &[u8]) -> Result<(), PlaneError> {
-    let work = || -> std::io::Result<()> {
-        if std::fs::read(path).is_ok_and(|kept| kept == content) {
-            return Ok(());
-        }
-        let mut beside = path.as_os_str().to_owned();
-        beside.push(".new");
-        let _ = std::fs::remove_file(&beside);
-        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
-        std::io::Write::write_all(&mut file, content)?;
-        std::fs::rename(&beside, path)
-    };
-    work().map_err(|source| PlaneError::File { path: path.to_owned(), source })
+    hangar_node::small_file::keep(path, content).map_err(|source| PlaneError::File { path: path.to_owned(), source })
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ impl State {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let state = Self::choose(LoopbackNet::choose(home.path())?).map_err(file)?;
                 let text = serde_json::to_vec_pretty(&state).map_err(|error| file(error.into()))?;
-                std::fs::write(&path, text).map_err(file)?;
+                hangar_node::small_file::keep(&path, &text).map_err(file)?;
                 Ok(state)
             }
             Err(error) => Err(file(error)),

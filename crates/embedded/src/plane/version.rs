@@ -63,7 +63,7 @@ fn kept(home: &Home) -> Result<Option<Kept>, VersionError> {
 
 fn write(home: &Home, kept: &Kept) -> Result<(), VersionError> {
     let text = serde_json::to_vec(kept).map_err(|error| broken(home, &error))?;
-    std::fs::write(path(home), text).map_err(|error| broken(home, &error))
+    hangar_node::small_file::keep(&path(home), &text).map_err(|error| broken(home, &error))
 }
 
 fn broken(home: &Home, error: &dyn std::error::Error) -> VersionError {

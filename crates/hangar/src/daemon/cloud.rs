@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
 use hangar_embedded::Home;
+use hangar_node::small_file::keep;
 use hangar_simulator::guests::HollowGuests;
 use hangar_simulator::{Options, Simulator};
 use k8s_openapi::api::core::v1::Secret;
@@ -40,7 +41,7 @@ pub async fn start(
         ..Options::default()
     };
     let cloud = Simulator::new(options)?;
-    std::fs::write(home.path().join("clouds.yaml"), cloud.clouds_yaml(&url))?;
+    keep(&home.path().join("clouds.yaml"), cloud.clouds_yaml(&url).as_bytes())?;
     let (serving, stop) = (cloud.clone(), shutdown.clone());
     tasks.spawn(async move {
         if let Err(error) = serving.serve(listener, stop).await {
@@ -64,7 +65,7 @@ async fn listener(path: &std::path::Path) -> Result<TcpListener> {
             )
         })?,
     };
-    std::fs::write(path, listener.local_addr()?.port().to_string())?;
+    keep(path, listener.local_addr()?.port().to_string().as_bytes())?;
     Ok(listener)
 }
 

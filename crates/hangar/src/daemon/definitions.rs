@@ -91,7 +91,7 @@ pub async fn install(home: &Home, client: &Client, webhook: &WebhookAddress) -> 
 /// Remembers what the API server has from us.
 pub fn record(home: &Home, record: &Record) -> Result<()> {
     let text = serde_json::to_vec(record)?;
-    std::fs::write(path(home), text).with_context(|| format!("cannot write {}", path(home).display()))
+    hangar_node::small_file::keep(&path(home), &text).with_context(|| format!("cannot write {}", path(home).display()))
 }
 
 /// Registers the admission webhook, and remembers it.

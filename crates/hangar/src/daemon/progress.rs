@@ -86,9 +86,8 @@ impl Reporter {
     fn change(&self, change: impl FnOnce(&mut DaemonState)) {
         let Ok(mut state) = self.state.lock() else { return };
         change(&mut state);
-        let temporary = self.path.with_extension("new");
         let text = serde_json::to_vec(&*state).unwrap_or_default();
-        if std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, &self.path)).is_err() {
+        if hangar_node::small_file::note(&self.path, &text).is_err() {
             tracing::warn!(path = %self.path.display(), "could not write the state of the background process");
         }
     }

@@ -39,7 +39,7 @@ impl Addresses {
         let address = self.pool.lock().map_err(|_| full())?.acquire(uid).ok_or_else(full)?;
         let directory = self.directory.join(uid);
         super::files::private_directory(&directory)?;
-        std::fs::write(directory.join("pod.json"), serde_json::to_vec(&Kept { address })?)?;
+        crate::small_file::keep(&directory.join("pod.json"), &serde_json::to_vec(&Kept { address })?)?;
         Ok(address)
     }
 

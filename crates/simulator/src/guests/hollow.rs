@@ -12,7 +12,6 @@ use hangar_node::hollow::{self, Fleet, HollowNode, Identity, Join, JoinError};
 use tokio_util::sync::CancellationToken;
 
 use super::{Guest, GuestDriver, cloud_init, join_config};
-use crate::save::write_private;
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// As often as kubeadm asks.
@@ -195,7 +194,7 @@ fn store(path: &std::path::Path, identity: &Identity) -> std::io::Result<()> {
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;
     }
-    write_private(path, &serde_json::to_vec(identity)?)
+    hangar_node::small_file::keep(path, &serde_json::to_vec(identity)?)
 }
 
 #[cfg(test)]

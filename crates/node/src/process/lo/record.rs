@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::super::balancer_addresses::Owners;
+use crate::small_file::keep;
 
 const FILE: &str = "lo-addresses.json";
 
@@ -72,13 +73,7 @@ impl Record {
     }
 
     fn write(&self) -> Result<(), String> {
-        let next = self.path.with_extension("json.next");
-        let write = || {
-            let mut file = std::fs::File::create(&next)?;
-            serde_json::to_writer_pretty(&mut file, &self.entries)?;
-            file.sync_all()?;
-            std::fs::rename(&next, &self.path)
-        };
+        let write = || keep(&self.path, &serde_json::to_vec_pretty(&self.entries)?);
         write().map_err(|error: std::io::Error| format!("{} cannot be written: {error}", self.path.display()))
     }
 }
