@@ -95,6 +95,9 @@ fn a_gateway_gets_one_too(plane: &Plane) {
     let of = |gateway: &Value| gateway["status"]["addresses"][0]["value"].clone();
     plane.until("gateway/front", |gateway| of(gateway) == "172.18.255.230");
     assert!(has("172.18.255.230"));
+    until("a word on what was done for the Gateway", || {
+        events(plane, "front").contains("172.18.255.230/32 was put on the interface lo")
+    });
     plane.kubectl(&["delete", "gateway", "front"]);
     until("the Gateway's address to go", || !has("172.18.255.230"));
 }
@@ -227,7 +230,7 @@ fn answers(address: &str) {
 }
 
 fn events(plane: &Plane, name: &str) -> String {
-    let selector = format!("--field-selector=involvedObject.kind=Service,involvedObject.name={name}");
+    let selector = format!("--field-selector=involvedObject.name={name}");
     plane.kubectl(&["get", "events", &selector, "-o", "jsonpath={.items[*].message}"])
 }
 

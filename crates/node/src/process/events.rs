@@ -1,13 +1,13 @@
-//! Events on pods, Services and claims. An event that cannot be written is not worth stopping for.
+//! Events on pods, Services, claims and Gateways. An event that cannot be written is not worth stopping for.
 //!
 //! Each one is written as it is: callers speak only when they have something new to say, and two containers of one pod that start
 //! are two events.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Event, EventSource};
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, Time};
 use kube::api::PostParams;
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Api, Resource};
 
 const CONTROLLER: &str = "hangar-node";
 
@@ -22,20 +22,25 @@ impl Events {
     }
 
     pub async fn normal<K: Resource<DynamicType = ()>>(&self, about: &K, reason: &str, note: &str) {
-        self.publish("Normal", about, reason, note).await;
+        self.publish("Normal", about.object_ref(&()), reason, note).await;
     }
 
     pub async fn warning<K: Resource<DynamicType = ()>>(&self, about: &K, reason: &str, note: &str) {
-        self.publish("Warning", about, reason, note).await;
+        self.publish("Warning", about.object_ref(&()), reason, note).await;
     }
 
-    async fn publish<K: Resource<DynamicType = ()>>(&self, type_: &str, about: &K, reason: &str, note: &str) {
+    /// On an object of a kind that this program does not know when it is compiled.
+    pub async fn normal_on(&self, about: ObjectReference, reason: &str, note: &str) {
+        self.publish("Normal", about, reason, note).await;
+    }
+
+    async fn publish(&self, type_: &str, about: ObjectReference, reason: &str, note: &str) {
         let now = Timestamp::now();
-        let namespace = about.namespace().unwrap_or_else(|| "default".to_owned());
-        let name = format!("{}.{:x}", about.name_any(), now.as_nanosecond());
+        let namespace = about.namespace.clone().unwrap_or_else(|| "default".to_owned());
+        let name = format!("{}.{:x}", about.name.as_deref().unwrap_or_default(), now.as_nanosecond());
         let event = Event {
             metadata: ObjectMeta { name: Some(name), namespace: Some(namespace.clone()), ..Default::default() },
-            involved_object: about.object_ref(&()),
+            involved_object: about,
             type_: Some(type_.to_owned()),
             reason: Some(reason.to_owned()),
             // The API takes no more than a kilobyte.

@@ -96,8 +96,15 @@ pub(super) async fn run(node: Arc<Node>) {
     }
 }
 
-/// Addresses of Gateways by uid, and what is to be said about them.
-type Addresses = (HashMap<String, Ipv4Addr>, HashMap<String, String>);
+/// Addresses of Gateways, and what is to be said about them, all by uid.
+#[derive(Default)]
+struct Addresses {
+    given: HashMap<String, Ipv4Addr>,
+    /// Why there is none, or not the one asked for.
+    complaints: HashMap<String, String>,
+    /// What was done to the machine.
+    added: HashMap<String, String>,
+}
 
 impl Sni {
     /// Our GatewayClass comes with the definitions, whoever installed them.
@@ -118,12 +125,17 @@ impl Sni {
         let (services, pods) = (watched.services.all(), watched.pods.all());
         let find = Backends { node: &node, services: &services, pods: &pods };
         let (classes, gateways, routes) = self.gateway_api();
-        let (addresses, complaints) = self.addresses(&gateways);
+        let addresses = self.addresses(&gateways);
         let namespaces = watched.namespaces.all();
         let namespaces =
             namespaces.iter().map(|namespace| (namespace.name_any(), namespace.labels().clone())).collect();
-        let world =
-            World { gateways: &gateways, routes: &routes, addresses: &addresses, namespaces: &namespaces, find: &find };
+        let world = World {
+            gateways: &gateways,
+            routes: &routes,
+            addresses: &addresses.given,
+            namespaces: &namespaces,
+            find: &find,
+        };
         let attached = attach(&world);
         let (table, verdicts) = ingresses::table(&watched.ingresses.all(), &watched.ingress_classes.all(), &find);
 
@@ -135,7 +147,7 @@ impl Sni {
             wanted.extend(INGRESS_PORTS.map(|port| ((address, port).into(), named(&table))));
         }
         self.listeners.follow(wanted).await;
-        self.tell_gateways(&classes, &gateways, &addresses, &complaints, &attached).await;
+        self.tell_gateways(&classes, &gateways, &addresses, &attached).await;
         self.tell_routes(&routes, &attached).await;
         self.tell_ingresses(&verdicts).await;
     }
@@ -169,7 +181,7 @@ impl Sni {
                 balancers.keep(Owners::Gateways, &gateway.uid, address);
             }
         }
-        let (mut given, mut complaints) = (HashMap::new(), HashMap::new());
+        let mut found = Addresses::default();
         for gateway in gateways {
             let asked = gateway.spec.addresses.iter().find(|address| !address.value.is_empty());
             let choice = match asked.map(|asked| (asked.kind.as_deref(), asked.value.as_str())) {
@@ -180,26 +192,25 @@ impl Sni {
                 }
                 None => balancers.choose(Owners::Gateways, &gateway.uid, ""),
             };
-            choice.address.map(|address| given.insert(gateway.uid.clone(), address));
-            choice.complaint.map(|complaint| complaints.insert(gateway.uid.clone(), complaint));
+            let uid = || gateway.uid.clone();
+            choice.address.map(|address| found.given.insert(uid(), address));
+            choice.complaint.map(|complaint| found.complaints.insert(uid(), complaint));
+            choice.added.map(|added| found.added.insert(uid(), added));
         }
-        (given, complaints)
+        found
     }
 
-    async fn tell_gateways(
-        &self,
-        classes: &[Class],
-        gateways: &[Gateway],
-        addresses: &HashMap<String, Ipv4Addr>,
-        complaints: &HashMap<String, String>,
-        attached: &Attached,
-    ) {
+    async fn tell_gateways(&self, classes: &[Class], gateways: &[Gateway], addresses: &Addresses, attached: &Attached) {
         let now = now();
         for class in classes {
             write(&self.node.client, &self.classes, class, status::of_class(class, &now)).await;
         }
         for gateway in gateways {
-            let (address, complaint) = (addresses.get(&gateway.uid).copied(), complaints.get(&gateway.uid).cloned());
+            if let Some((note, resource)) = addresses.added.get(&gateway.uid).zip(self.gateways.resource()) {
+                self.node.events.normal_on(gateway.reference(&resource), "AddressAdded", note).await;
+            }
+            let address = addresses.given.get(&gateway.uid).copied();
+            let complaint = addresses.complaints.get(&gateway.uid).cloned();
             let status = status::of_gateway(gateway, &self.facts(gateway, address, complaint, attached), &now);
             write(&self.node.client, &self.gateways, gateway, status).await;
         }

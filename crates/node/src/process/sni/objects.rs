@@ -1,7 +1,8 @@
 //! What is read of the Gateway API's kinds; all versions of a kind are alike in this.
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::ResourceExt as _;
-use kube::core::DynamicObject;
+use kube::core::{ApiResource, DynamicObject};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -18,6 +19,20 @@ pub(super) struct Seen<S> {
     pub created: Option<jiff::Timestamp>,
     pub spec: S,
     pub status: Value,
+}
+
+impl<S> Seen<S> {
+    /// For events about it.
+    pub fn reference(&self, kind: &ApiResource) -> ObjectReference {
+        ObjectReference {
+            api_version: Some(kind.api_version.clone()),
+            kind: Some(kind.kind.clone()),
+            namespace: Some(self.namespace.clone()).filter(|namespace| !namespace.is_empty()),
+            name: Some(self.name.clone()),
+            uid: Some(self.uid.clone()),
+            ..ObjectReference::default()
+        }
+    }
 }
 
 impl<S: DeserializeOwned> Seen<S> {
