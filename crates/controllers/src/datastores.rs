@@ -44,10 +44,8 @@ impl EtcdDatastores {
         match call {
             DatastoreCall::Admit { user, role, prefix } => {
                 etcd.enable_auth().await?;
-                etcd.add_role(role).await?;
-                etcd.grant_prefix(role, prefix).await?;
-                etcd.add_user(user).await?;
-                etcd.grant_role(user, role).await
+                tokio::try_join!(etcd.add_role(role), etcd.add_user(user))?;
+                tokio::try_join!(etcd.grant_prefix(role, prefix), etcd.grant_role(user, role)).map(drop)
             }
             DatastoreCall::Evict { user, role, prefix } => {
                 etcd.delete_user(user).await?;

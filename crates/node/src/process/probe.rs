@@ -9,9 +9,13 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use super::places::Place;
 use super::sight::Sight;
+
+/// Looks at something that starts.
+const LOOK_IN_BETWEEN: Duration = Duration::from_millis(250);
 
 /// Counts answers of one probe.
 #[derive(Debug)]
@@ -50,12 +54,36 @@ impl Tally {
     }
 }
 
-pub(super) fn period(probe: &Probe) -> Duration {
-    seconds(probe.period_seconds, 10)
+/// When to ask: by the clock, as a kubelet does, so that an answer that takes its time does not put off the next question.
+///
+/// What starts is also looked at in between, if that costs no process: who waits for it waits no longer than it takes.
+pub(super) struct Turns {
+    ticks: Interval,
+    period: Duration,
+    due: Instant,
 }
 
-pub(super) fn initial_delay(probe: &Probe) -> Duration {
-    Duration::from_secs(u64::try_from(probe.initial_delay_seconds.unwrap_or(0)).unwrap_or(0))
+impl Turns {
+    pub fn new(probe: &Probe, is_startup: bool) -> Self {
+        let period = seconds(probe.period_seconds, 10);
+        let delay = Duration::from_secs(u64::try_from(probe.initial_delay_seconds.unwrap_or(0)).unwrap_or(0));
+        let due = Instant::now() + delay;
+        let eager = is_startup && probe.exec.is_none();
+        let mut ticks = tokio::time::interval_at(due, if eager { LOOK_IN_BETWEEN } else { period });
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        Self { ticks, period, due }
+    }
+
+    /// Whether the question is one of those that the probe asks for: only these may fail.
+    pub async fn next(&mut self) -> bool {
+        self.ticks.tick().await;
+        let now = Instant::now();
+        let counts = now >= self.due;
+        while now >= self.due {
+            self.due += self.period;
+        }
+        counts
+    }
 }
 
 fn seconds(value: Option<i32>, otherwise: u64) -> Duration {
@@ -158,6 +186,28 @@ mod tests {
         let verdicts: Vec<Option<bool>> = answers.into_iter().map(|answer| tally.record(answer)).collect();
         let (yes, no) = (Some(true), Some(false));
         assert_eq!(verdicts, [None, yes, None, None, None, None, None, no, no, None, yes]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_starts_is_looked_at_in_between() {
+        let probe = |action: serde_json::Value| -> Probe {
+            let mut probe = serde_json::json!({"periodSeconds": 1, "initialDelaySeconds": 2});
+            probe.as_object_mut().unwrap().extend(action.as_object().cloned().unwrap());
+            serde_json::from_value(probe).unwrap()
+        };
+        let http = probe(serde_json::json!({"httpGet": {"port": 1}}));
+        let exec = probe(serde_json::json!({"exec": {"command": ["true"]}}));
+        for (probe, is_startup, second) in [(&http, true, 2250), (&http, false, 3000), (&exec, true, 3000)] {
+            let began = Instant::now();
+            let mut turns = Turns::new(probe, is_startup);
+            assert!(turns.next().await);
+            assert_eq!(began.elapsed(), Duration::from_secs(2));
+            assert_eq!(turns.next().await, second == 3000);
+            assert_eq!(began.elapsed(), Duration::from_millis(second));
+            // An answer that took its time.
+            tokio::time::sleep(Duration::from_millis(1600)).await;
+            assert!(turns.next().await, "a question that was due is not forgotten");
+        }
     }
 
     #[tokio::test]

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Probe;
 use super::container::Job;
 use super::hooks;
 use super::places::Place;
-use super::probe::{Tally, Target, initial_delay, period};
+use super::probe::{Tally, Target, Turns};
 
 impl Job {
     fn target<'a>(&'a self, place: &'a Place) -> Target<'a> {
@@ -95,9 +95,13 @@ impl Job {
     /// Asks until `heard` says that it is enough.
     async fn keep_asking(&self, target: &Target<'_>, probe: &Probe, kind: &str, mut heard: impl FnMut(bool) -> bool) {
         let (mut tally, mut said) = (Tally::new(probe), String::new());
-        tokio::time::sleep(initial_delay(probe)).await;
+        let mut turns = Turns::new(probe, kind == "Startup");
         loop {
+            let counts = turns.next().await;
             let answer = target.ask(probe).await;
+            if answer.is_err() && !counts {
+                continue;
+            }
             let verdict = tally.record(answer.is_ok());
             match answer {
                 Ok(()) => said.clear(),
@@ -111,7 +115,6 @@ impl Job {
             if verdict.is_some_and(|passed| !heard(passed)) {
                 return;
             }
-            tokio::time::sleep(period(probe)).await;
         }
     }
 }
