@@ -86,6 +86,9 @@ pub(super) fn controller_manager(state: &State, certificates: &Certificates) -> 
     args.extend([
         format!("--controllers={CONTROLLERS}"),
         "--use-service-account-credentials=true".into(),
+        // Each controller asks for an account and a token before it starts: at the usual 20 requests a second the last one starts after five.
+        "--kube-api-qps=100".into(),
+        "--kube-api-burst=200".into(),
         format!("--root-ca-file={}", certificates.file("ca.crt")),
         format!("--service-account-private-key-file={}", certificates.file("sa.key")),
         format!("--cluster-signing-cert-file={}", certificates.file("ca.crt")),

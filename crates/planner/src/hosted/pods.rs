@@ -138,6 +138,9 @@ pub fn controller_manager(plane: &ControlPlane, checksum: &str) -> Object {
     ]);
     let defaults = BTreeMap::from([
         ("controllers", "*,bootstrapsigner,tokencleaner".to_owned()),
+        // Each controller asks for an account and a token before it starts: at the usual 20 requests a second the last one starts after five.
+        ("kube-api-burst", "200".into()),
+        ("kube-api-qps", "100".into()),
         ("leader-elect", (plane.replicas > 1).to_string()),
         ("profiling", "false".into()),
     ]);
