@@ -90,6 +90,8 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
         ("requestheader-group-headers", "X-Remote-Group".into()),
         ("requestheader-username-headers", "X-Remote-User".into()),
         ("service-account-issuer", format!("https://kubernetes.default.svc.{}", plane.network.domain)),
+        // Whoever still asks one that ends is sent to the next, and those who only watch do not hold it up for ten seconds.
+        ("shutdown-send-retry-after", "true".into()),
     ]);
     let args = arguments(&managed, &defaults, &plane.api_server.extra_args);
     let secrets = [
