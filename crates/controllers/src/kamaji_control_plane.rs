@@ -10,7 +10,7 @@ use hangar_planner::kamaji_control_plane::{self as planner, DatastoreView, World
 use hangar_planner::step::{DatastoreCall, Signer, TenantAnswer};
 use hangar_planner::{Effect, Plan, Progress, Reason, Step, Wake};
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::api::{Api, ListParams};
 use serde_json::Value;
 
@@ -18,6 +18,8 @@ use crate::datastores::DatastoreAccess;
 use crate::secrets::Secrets;
 use crate::{Context, cluster_of, issue, owned, referenced, tenant_calls, typed};
 
+/// Of a container's last line.
+const LAST_WORDS: usize = 300;
 /// An API server that is at hand is ready sooner.
 const LATE: SignedDuration = SignedDuration::from_secs(8);
 
@@ -80,9 +82,8 @@ impl KamajiControlPlanes {
         let api: Api<Pod> = Api::namespaced(self.context.management().client().clone(), world.object.namespace());
         let own = ListParams::default().labels(&format!("kamaji.clastix.io/name={}", world.object.name()));
         let pods = api.list(&own).await.ok()?;
-        let statuses = pods.iter().filter_map(|pod| pod.status.as_ref()?.container_statuses.as_ref()).flatten();
-        let mut waiting = statuses.filter_map(|status| status.state.as_ref()?.waiting.as_ref()?.message.clone());
-        waiting.find(|message| !message.is_empty())
+        let mut statuses = pods.iter().filter_map(|pod| pod.status.as_ref()?.container_statuses.as_ref()).flatten();
+        statuses.find_map(complaint)
     }
 
     /// Asked once for each generation of the API server's Deployment, when it answers.
@@ -268,6 +269,54 @@ fn take_in(world: &mut World, object: Object) {
             {
                 *infrastructure = object;
             }
+        }
+    }
+}
+
+/// Why a container does not run: its own last line if it came to an end, else what it waits for.
+fn complaint(status: &ContainerStatus) -> Option<String> {
+    let waiting = status.state.as_ref()?.waiting.as_ref()?;
+    let ended = status.last_state.as_ref().and_then(|last| last.terminated.as_ref());
+    let Some(ended) = ended.filter(|_| waiting.reason.as_deref() == Some("CrashLoopBackOff")) else {
+        return waiting.message.clone().filter(|message| !message.is_empty());
+    };
+    let words = ended.message.as_deref().unwrap_or_default().lines().rev().map(str::trim);
+    let words: String =
+        words.filter(|line| !line.is_empty()).take(1).flat_map(|line| line.chars().take(LAST_WORDS)).collect();
+    let words = if words.is_empty() { "it said nothing".to_owned() } else { words };
+    Some(format!("{} ended with exit code {}: {words}", status.name, ended.exit_code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_container_says_last_is_why_it_does_not_run() {
+        let status = |waiting: serde_json::Value, last: serde_json::Value| -> ContainerStatus {
+            serde_json::from_value(serde_json::json!({
+                "name": "kube-apiserver", "image": "", "imageID": "", "ready": false, "restartCount": 1,
+                "state": waiting, "lastState": last,
+            }))
+            .unwrap()
+        };
+        let back_off = serde_json::json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off"}});
+        let ended = |message: &str| serde_json::json!({"terminated": {"exitCode": 1, "message": message}});
+        let pulling = serde_json::json!({"waiting": {"reason": "ImagePullBackOff", "message": "fetching"}});
+        let rows = [
+            (
+                back_off.clone(),
+                ended("I1116 starting\nError: unknown flag: --x\n\n"),
+                Some("kube-apiserver ended with exit code 1: Error: unknown flag: --x"),
+            ),
+            (back_off.clone(), ended(""), Some("kube-apiserver ended with exit code 1: it said nothing")),
+            (back_off, serde_json::json!({}), Some("back-off")),
+            (pulling, ended("old words"), Some("fetching")),
+            (serde_json::json!({"waiting": {"message": ""}}), serde_json::json!({}), None),
+            (serde_json::json!({"running": {}}), ended("old words"), None),
+        ];
+        for (state, last, words) in rows {
+            assert_eq!(complaint(&status(state.clone(), last)).as_deref(), words, "{state}");
         }
     }
 }

@@ -22,7 +22,7 @@ pub async fn check(home: &Home) -> Result<()> {
 }
 
 async fn answers(home: &Home) -> Result<()> {
-    let client = management::of_home(home).await?;
+    let client = management::of_home_in_trouble(home).await?;
     let request = http::Request::get("/readyz").body(vec![])?;
     client.request_text(request).await.map(drop).map_err(|error| {
         // The innermost reason is the one that says something.

@@ -11,22 +11,48 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Client, Config};
 
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+
 /// A client from the text of a kubeconfig; the caller retries, not the client.
 pub async fn client(kubeconfig: &str) -> Result<Client> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).context("this is not a kubeconfig")?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
-    config.connect_timeout = Some(std::time::Duration::from_secs(5));
+    config.connect_timeout = Some(PATIENCE);
     Ok(Client::try_from(config)?)
 }
 
-/// A client for the plane of this home.
+/// A client for the plane of this home, which must be there.
 pub async fn of_home(home: &hangar_embedded::Home) -> Result<Client> {
-    let path = home.kubeconfig();
-    let text = std::fs::read_to_string(&path).with_context(|| {
-        format!("there is no management plane in {}; start one with `hangar up`", home.path().display())
-    })?;
+    let text = kubeconfig(home)?;
+    // Said here once, since whoever finds nobody there has one thing to do.
+    if let Err(error) = somebody_listens(&text).await {
+        bail!(
+            "the management plane in {} does not answer ({error}): start it with `hangar up`, or see `hangar status`",
+            home.path().display()
+        );
+    }
     client(&text).await
+}
+
+/// The same for whoever finds out what is wrong with it.
+pub async fn of_home_in_trouble(home: &hangar_embedded::Home) -> Result<Client> {
+    client(&kubeconfig(home)?).await
+}
+
+fn kubeconfig(home: &hangar_embedded::Home) -> Result<String> {
+    std::fs::read_to_string(home.kubeconfig()).with_context(|| {
+        format!("there is no management plane in {}; start one with `hangar up`", home.path().display())
+    })
+}
+
+async fn somebody_listens(kubeconfig: &str) -> Result<()> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+    let server = kubeconfig.clusters.first().and_then(|named| named.cluster.as_ref()?.server.clone());
+    let server: http::Uri = server.context("the kubeconfig names no server")?.parse()?;
+    let at = (server.host().unwrap_or_default().to_owned(), server.port_u16().unwrap_or(443));
+    tokio::time::timeout(PATIENCE, tokio::net::TcpStream::connect(at)).await.context("nobody answers")??;
+    Ok(())
 }
 
 /// The objects of a manifest file, variables filled in.

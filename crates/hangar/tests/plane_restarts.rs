@@ -36,6 +36,9 @@ fn a_new_plane_has_its_definitions_from_the_start_and_keeps_them() {
     assert!(account["metadata"]["resourceVersion"].as_str().unwrap().parse::<usize>().unwrap() <= given, "{account:#}");
 
     plane.ok(&["down"]);
+    let refused = plane.run(&["describe", "cluster", "any"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("start it with `hangar up`"), "{said}");
     plane.ok(&["up"]);
     assert_eq!(versions(&definitions(&plane)), versions(&first), "a start without a change wrote definitions");
 

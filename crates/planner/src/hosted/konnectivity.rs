@@ -110,6 +110,7 @@ fn server(plane: &ControlPlane, konnectivity: &Konnectivity, socket: Value) -> V
         "name": "konnectivity-server",
         "image": konnectivity.server_image,
         "args": args,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": [{ "name": "POD_IP", "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": "status.podIP" } } }],
         "ports": [
             { "name": "agentport", "containerPort": konnectivity.port, "protocol": "TCP" },

@@ -238,6 +238,8 @@ fn container(
         "args": args,
         "env": [{ "name": "POD_IP", "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": "status.podIP" } } }],
         "volumeMounts": mounts,
+        // So that its last words are found in the pod's status, and from there in the control plane's.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
     });
     for (name, probe) in probes.as_object().into_iter().flatten() {
         container[name] = probe.clone();
