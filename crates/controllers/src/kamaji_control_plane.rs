@@ -280,10 +280,9 @@ fn complaint(status: &ContainerStatus) -> Option<String> {
     let Some(ended) = ended.filter(|_| waiting.reason.as_deref() == Some("CrashLoopBackOff")) else {
         return waiting.message.clone().filter(|message| !message.is_empty());
     };
-    let words = ended.message.as_deref().unwrap_or_default().lines().rev().map(str::trim);
-    let words: String =
-        words.filter(|line| !line.is_empty()).take(1).flat_map(|line| line.chars().take(LAST_WORDS)).collect();
-    let words = if words.is_empty() { "it said nothing".to_owned() } else { words };
+    let mut lines = ended.message.as_deref().unwrap_or_default().lines().rev().map(str::trim);
+    let last = lines.find(|line| !line.is_empty()).unwrap_or("it said nothing");
+    let words: String = last.chars().take(LAST_WORDS).collect();
     Some(format!("{} ended with exit code {}: {words}", status.name, ended.exit_code))
 }
 

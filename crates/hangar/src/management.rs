@@ -15,24 +15,28 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// A client from the text of a kubeconfig; the caller retries, not the client.
 pub async fn client(kubeconfig: &str) -> Result<Client> {
+    Ok(Client::try_from(config(kubeconfig).await?)?)
+}
+
+async fn config(kubeconfig: &str) -> Result<Config> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).context("this is not a kubeconfig")?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
     config.connect_timeout = Some(PATIENCE);
-    Ok(Client::try_from(config)?)
+    Ok(config)
 }
 
 /// A client for the plane of this home, which must be there.
 pub async fn of_home(home: &hangar_embedded::Home) -> Result<Client> {
-    let text = kubeconfig(home)?;
+    let config = config(&kubeconfig(home)?).await?;
     // Said here once, since whoever finds nobody there has one thing to do.
-    if let Err(error) = somebody_listens(&text).await {
+    if let Err(error) = somebody_listens(&config.cluster_url).await {
         bail!(
             "the management plane in {} does not answer ({error}): start it with `hangar up`, or see `hangar status`",
             home.path().display()
         );
     }
-    client(&text).await
+    Ok(Client::try_from(config)?)
 }
 
 /// The same for whoever finds out what is wrong with it.
@@ -46,10 +50,7 @@ fn kubeconfig(home: &hangar_embedded::Home) -> Result<String> {
     })
 }
 
-async fn somebody_listens(kubeconfig: &str) -> Result<()> {
-    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
-    let server = kubeconfig.clusters.first().and_then(|named| named.cluster.as_ref()?.server.clone());
-    let server: http::Uri = server.context("the kubeconfig names no server")?.parse()?;
+async fn somebody_listens(server: &http::Uri) -> Result<()> {
     let at = (server.host().unwrap_or_default().to_owned(), server.port_u16().unwrap_or(443));
     tokio::time::timeout(PATIENCE, tokio::net::TcpStream::connect(at)).await.context("nobody answers")??;
     Ok(())

@@ -36,9 +36,7 @@ impl Memory {
             true => (Path::new("/sys/fs/cgroup"), Version::Two),
             false => (Path::new("/sys/fs/cgroup/memory"), Version::One),
         };
-        let memory = Self(above.is_dir().then(|| (above.join(name), version)));
-        memory.leave();
-        memory
+        Self(above.is_dir().then(|| (above.join(name), version)))
     }
 
     /// Takes the groups away that are no longer in use, and the place for them if it is empty.

@@ -212,6 +212,8 @@ pub async fn run(
     let (names, sight) = (names::Names::default(), sight::Sight::find(&options.pods_dir).await);
     let places = places::Places::default();
     let memory = memory::Memory::find(&options.home);
+    // What is still there is of a node that was killed.
+    memory.leave();
     let node =
         Arc::new(Node { client, images, options, events, watched, addresses, balancers, names, places, sight, memory });
     let kubelet_port = kubelet::start(&node, &mut tasks).await?;
