@@ -164,9 +164,11 @@ async fn create(client: &Client) {
     Api::default_namespaced(client.clone()).create(&post, &claim).await.unwrap();
     Api::default_namespaced(client.clone()).create(&post, &service).await.unwrap();
     let events: Api<Event> = Api::default_namespaced(client.clone());
-    let is_complaint = |event: &Event| event.reason.as_deref() == Some("FailedMount");
-    let complaint = until(events.clone(), "a complaint about the ConfigMap", is_complaint).await;
-    assert!(complaint.message.unwrap().contains("ConfigMap settings not found"));
+    let is_complaint = |event: &Event| {
+        let said = event.message.as_deref().unwrap_or_default();
+        event.reason.as_deref() == Some("FailedMount") && said.contains("ConfigMap settings not found")
+    };
+    until(events.clone(), "a complaint about the ConfigMap", is_complaint).await;
     Api::default_namespaced(client.clone()).create(&post, &settings).await.unwrap();
     let is_complaint = |event: &Event| event.message.as_deref() == Some("Secret token not found");
     until(events, "a complaint about the Secret", is_complaint).await;

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -22,6 +22,8 @@ use super::volumes::{Prepared, prepare};
 
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 const VOLUMES_AGAIN: Duration = Duration::from_secs(30);
+/// What a pod refers to can be news that is still on its way: each kind is watched by itself.
+const NEWS_MAY_LAG: Duration = Duration::from_secs(1);
 /// When the node shuts down, nobody waits for minutes.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
@@ -134,28 +136,33 @@ impl Life {
 
     /// Tries until all volumes are there; None if the pod is stopped before.
     async fn mount(&self, ip: std::net::Ipv4Addr) -> Option<Prepared> {
-        let mut said = String::new();
+        let (began, mut said) = (Instant::now(), String::new());
         let watched = &self.node.watched;
         let (mut secrets, mut maps) = (watched.secrets.bell(), watched.config_maps.bell());
         let (mut claims, mut volumes) = (watched.claims.bell(), watched.volumes.bell());
         let mut stop = self.stop.clone();
         loop {
-            match prepare(&self.node, &self.current(), &self.directory, ip, &self.tokens).await {
+            let error = match prepare(&self.node, &self.current(), &self.directory, ip, &self.tokens).await {
                 Ok(prepared) => return Some(prepared),
-                Err(error) => {
-                    let message = error.to_string();
-                    if message != said {
-                        self.node.events.warning(&*self.pod, "FailedMount", &message).await;
-                        said = message;
-                    }
+                Err(error) => error,
+            };
+            let early = NEWS_MAY_LAG.saturating_sub(began.elapsed());
+            let again_in = if error.may_be_old_news() && !early.is_zero() {
+                early
+            } else {
+                let message = error.to_string();
+                if message != said {
+                    self.node.events.warning(&*self.pod, "FailedMount", &message).await;
+                    said = message;
                 }
-            }
+                VOLUMES_AGAIN
+            };
             tokio::select! {
                 _ = secrets.changed() => {}
                 _ = maps.changed() => {}
                 _ = claims.changed() => {}
                 _ = volumes.changed() => {}
-                () = tokio::time::sleep(VOLUMES_AGAIN) => {}
+                () = tokio::time::sleep(again_in) => {}
                 _ = stop.wait_for(Option::is_some) => return None,
             }
         }

@@ -30,6 +30,13 @@ pub(super) enum VolumeError {
     Kind { volume: String },
 }
 
+impl VolumeError {
+    /// Something is missing in what the node has heard of; it may be there already.
+    pub fn may_be_old_news(&self) -> bool {
+        matches!(self, Self::Source { .. } | Self::Claim { .. })
+    }
+}
+
 /// Where each volume lies, and how soon a token in one of them has to be made anew.
 pub(super) struct Prepared {
     pub directories: BTreeMap<String, PathBuf>,
