@@ -1,6 +1,7 @@
 //! What can be typed.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -45,11 +46,11 @@ pub enum Output {
 pub enum Command {
     /// Start the management plane, apply a manifest and wait until its clusters are ready
     Up {
-        /// Manifest to apply; ${VARIABLES} are filled in
+        /// Manifest to apply, `-` for standard input; ${VARIABLES} are filled in
         file: Option<PathBuf>,
-        /// Give up waiting for clusters after this many seconds
-        #[arg(long, default_value_t = 900, value_name = "SECONDS")]
-        timeout: u64,
+        /// Give up waiting for a cluster after this time, such as 90s or 10m (a number alone: seconds)
+        #[arg(long, default_value = "15m", value_name = "TIME", value_parser = time)]
+        timeout: Duration,
         /// Return as soon as the manifest is applied
         #[arg(long)]
         no_wait: bool,
@@ -73,7 +74,7 @@ pub enum Command {
     },
     /// Show what runs
     Status,
-    /// Apply a manifest; ${VARIABLES} are filled in
+    /// Apply a manifest (`-f -`: standard input); ${VARIABLES} are filled in
     Apply {
         #[arg(short, long, value_name = "FILE")]
         filename: PathBuf,
@@ -117,6 +118,15 @@ pub enum Command {
         #[command(flatten)]
         substitute: Substitute,
     },
+}
+
+/// A time as people write it: `90s`, `10m`, `1h30m`, or a number of seconds.
+fn time(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
+    parsed.ok_or_else(|| "this is not a time such as 90s, 10m or 1h30m".to_owned())
 }
 
 #[derive(Args, Clone, Copy)]
@@ -264,4 +274,19 @@ pub enum Guests {
     None,
     /// Nodes that join as their user-data says and report that every pod runs
     Hollow,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_as_kubectl_reads_them() {
+        for (text, seconds) in [("40", 40), ("40s", 40), ("2m", 120), ("1h30m", 5400), ("0", 0)] {
+            assert_eq!(time(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "soon", "-5s", "-5", "1y"] {
+            assert!(time(text).is_err(), "{text}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ mod commands;
 mod daemon;
 mod health;
 mod management;
+mod manifest;
 
 use std::process::ExitCode;
 

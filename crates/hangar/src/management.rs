@@ -1,9 +1,7 @@
-//! Talking to the management plane as a user does: clients, manifests, snapshots for the views.
-
-use std::path::Path;
+//! Talking to the management plane as a user does: clients, applying, snapshots for the views.
 
 use anyhow::{Context as _, Result, bail};
-use hangar_api::{Kind as _, Object, kinds, yaml};
+use hangar_api::{Kind as _, Object, kinds};
 use hangar_engine::management::{api_of, stripped};
 use hangar_views::Snapshot;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, ValidationDirective};
@@ -56,58 +54,6 @@ async fn somebody_listens(server: &http::Uri) -> Result<()> {
     Ok(())
 }
 
-/// The objects of a manifest file, variables filled in.
-pub fn manifest(path: &Path, variable: &dyn Fn(&str) -> Option<String>) -> Result<Vec<Object>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the manifest {}", path.display()))?;
-    let text = filled_in(&text, variable).with_context(|| format!("in {}", path.display()))?;
-    let documents = yaml::documents(&text).with_context(|| format!("in {}", path.display()))?;
-    let mut objects = vec![];
-    for (index, document) in documents.into_iter().enumerate() {
-        let object = Object(document);
-        if object.kind().is_empty() || object.api_version().is_empty() || object.name().is_empty() {
-            bail!("document {} of {} has no apiVersion, kind or metadata.name", index + 1, path.display());
-        }
-        objects.push(object);
-    }
-    if objects.is_empty() {
-        bail!("{} holds no objects", path.display());
-    }
-    Ok(objects)
-}
-
-/// `${NAME}`, `${NAME:=default}` and `${NAME:-default}`; comments are left alone; all missing names are listed at once.
-fn filled_in(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String> {
-    let mut missing = std::collections::BTreeSet::new();
-    let mut out = String::new();
-    for line in text.split_inclusive('\n') {
-        if line.trim_start().starts_with('#') {
-            out.push_str(line);
-            continue;
-        }
-        let mut rest = line;
-        while let Some(start) = rest.find("${") {
-            let Some(length) = rest[start..].find('}') else { break };
-            let inner = &rest[start + 2..start + length];
-            let (name, default) = match inner.split_once(":=").or_else(|| inner.split_once(":-")) {
-                Some((name, default)) => (name.trim(), Some(default)),
-                None => (inner.trim(), None),
-            };
-            out.push_str(&rest[..start]);
-            match variable(name).or_else(|| default.map(str::to_owned)) {
-                Some(value) => out.push_str(&value),
-                None => drop(missing.insert(name.to_owned())),
-            }
-            rest = &rest[start + length + 1..];
-        }
-        out.push_str(rest);
-    }
-    if missing.is_empty() {
-        return Ok(out);
-    }
-    let names: Vec<String> = missing.into_iter().collect();
-    bail!("these variables have no value: {}; set them in the environment", names.join(", "))
-}
-
 /// What others refer to goes first, so that nobody has to wait for it; else the order of the manifest.
 fn in_order(objects: &[Object]) -> Vec<&Object> {
     let mut ordered: Vec<&Object> = objects.iter().collect();
@@ -120,19 +66,25 @@ fn in_order(objects: &[Object]) -> Vec<&Object> {
     ordered
 }
 
-fn is_namespaced(object: &Object) -> bool {
-    match hangar_api::registry::kind(object.group(), object.kind()) {
-        Some(facts) => facts.namespaced(),
-        None => ![
-            "Namespace",
-            "CustomResourceDefinition",
-            "StorageClass",
-            "ClusterRole",
-            "ClusterRoleBinding",
-            "IngressClass",
-            "GatewayClass",
-        ]
-        .contains(&object.kind()),
+/// Whether a namespace belongs to an object that names none. What can be told without asking is; it is most of every manifest.
+async fn is_namespaced(client: &Client, object: &Object) -> Result<bool> {
+    if let Some(facts) = hangar_api::registry::kind(object.group(), object.kind()) {
+        return Ok(facts.namespaced());
+    }
+    if object.group().is_empty() {
+        return Ok(!["Namespace", "Node", "PersistentVolume"].contains(&object.kind()));
+    }
+    let version = object.api_version().rsplit('/').next().unwrap_or_default();
+    let kind = GroupVersionKind::gvk(object.group(), version, object.kind());
+    match kube::discovery::oneshot::pinned_kind(client, &kind).await {
+        Ok((_, capabilities)) => Ok(capabilities.scope == kube::discovery::Scope::Namespaced),
+        Err(kube::Error::Discovery(_) | kube::Error::Api(_)) => bail!(
+            "{}: the management plane knows no kind {} in {}: see `hangar kubectl -- api-resources`, or apply its definition first",
+            object.key(),
+            object.kind(),
+            object.api_version()
+        ),
+        Err(error) => Err(error).with_context(|| format!("{} could not be applied", object.key())),
     }
 }
 
@@ -142,14 +94,15 @@ pub async fn gateway_api(client: &Client) -> Result<()> {
     installed.context("the definitions of the Gateway API could not be installed")
 }
 
-/// Applies objects as a user would, refusing what no schema knows.
-pub async fn apply(client: &Client, objects: &[Object], namespace: &str) -> Result<()> {
+/// Applies objects as a user would, refusing what no schema knows; returns them as they are stored.
+pub async fn apply(client: &Client, objects: &[Object], namespace: &str) -> Result<Vec<Object>> {
+    let mut applied = vec![];
     if objects.iter().any(|object| object.group() == "gateway.networking.k8s.io") {
         gateway_api(client).await?;
     }
     for object in in_order(objects) {
         let mut object = object.clone();
-        if object.namespace().is_empty() && is_namespaced(&object) {
+        if object.namespace().is_empty() && is_namespaced(client, &object).await? {
             object.0["metadata"]["namespace"] = namespace.into();
         }
         let params = PatchParams {
@@ -158,12 +111,12 @@ pub async fn apply(client: &Client, objects: &[Object], namespace: &str) -> Resu
         };
         let answer = api_of(client, &object).patch(object.name(), &params, &Patch::Apply(&object.0)).await;
         match answer {
-            Ok(_) => {}
+            Ok(stored) => applied.push(stripped(stored)),
             Err(kube::Error::Api(status)) => bail!("{} was refused: {}", object.key(), status.message),
             Err(error) => return Err(error).with_context(|| format!("{} could not be applied", object.key())),
         }
     }
-    Ok(())
+    Ok(applied)
 }
 
 /// Everything that the tree of a cluster shows; nothing if there is no such cluster.
@@ -242,14 +195,5 @@ mod tests {
         let objects = [named("Pod", "a"), named("Secret", "b"), named("Pod", "c"), named("Namespace", "d")];
         let names: Vec<&str> = in_order(&objects).iter().map(|object| object.name()).collect();
         assert_eq!(names, ["d", "b", "a", "c"]);
-        assert!(!is_namespaced(&Object::named("kamaji.clastix.io/v1alpha1", "DataStore", "", "default")));
-    }
-
-    #[test]
-    fn variables_are_filled_in_and_all_missing_ones_are_named() {
-        let known = |name: &str| (name == "A").then(|| "1".to_owned());
-        assert_eq!(filled_in("x: ${A} ${B:=2} ${ A }\n# ${C}\n", &known).unwrap(), "x: 1 2 1\n# ${C}\n");
-        let error = filled_in("${D} ${C}", &known).unwrap_err().to_string();
-        assert!(error.contains("C, D"), "{error}");
     }
 }

@@ -31,13 +31,13 @@ fn a_root_of_its_own(plane: &Plane) {
     plane.wait("pod/housed", "condition=Ready");
     let sh = |script: &str| plane.run(&["kubectl", "--", "exec", "housed", "--", "sh", "-c", script]);
     let said = |script: &str| String::from_utf8_lossy(&sh(script).stdout).trim().to_owned();
+    until("the container's first deed", || said("cat note") == "here");
     let rows = [
         ("cat /papers/letter", "dear reader"),
         ("cat /etc/letter", "dear reader"),
         ("stat -L -c %a /papers/letter", "400"),
         ("readlink /papers/letter", "..data/letter"),
         ("pwd", "/desk"),
-        ("cat note", "here"),
         ("echo x > /drawer/y; cat left/drawer/y", "x"),
         ("stat -f -c %T /memory", "tmpfs"),
         ("hostname; cat /etc/hostname", "a-house\na-house"),

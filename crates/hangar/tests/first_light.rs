@@ -66,7 +66,7 @@ fn the_node_is_what_nova_and_neutron_gave(plane: &Plane) {
         .iter()
         .any(|c| c["type"] == "Ready" && c["status"] == "True");
     assert!(ready);
-    assert!(nodes[0]["spec"]["taints"].is_null(), "{}", nodes[0]["spec"]["taints"]);
+    plane::until("the last taint to go", || self::nodes(plane)[0]["spec"]["taints"].is_null());
 }
 
 fn pods_run_in_the_tenant(plane: &Plane) {

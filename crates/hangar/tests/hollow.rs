@@ -45,8 +45,8 @@ fn a_node_that_leaves_says_so_and_a_dead_one_is_found_out() {
     stop.cancel();
     runtime.block_on(running).unwrap().unwrap();
     until("the cluster to find out that the node is dead", || ready().0 == "Unknown");
-    let taints = tenant(&plane, "node/visitor")["spec"]["taints"].to_string();
-    assert!(taints.contains("node.kubernetes.io/unreachable"), "{taints}");
+    let taints = || tenant(&plane, "node/visitor")["spec"]["taints"].to_string();
+    until("the taint that follows", || taints().contains("node.kubernetes.io/unreachable"));
 }
 
 fn tenant(plane: &Plane, what: &str) -> Value {

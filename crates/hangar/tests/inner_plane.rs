@@ -6,6 +6,7 @@ mod inner;
 mod plane;
 
 use std::path::PathBuf;
+use std::process::Output;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use plane::{Plane, until};
@@ -26,7 +27,7 @@ fn three_api_servers_on_three_etcd_members_live_through_everything() {
     let inner = Inner { plane: &plane, kubeconfig };
 
     inner.rolled_out();
-    assert!(inner.kubectl(&["version"]).contains("Server Version"));
+    until("the inner API behind its Service", || inner.ask(&["version"]).status.success());
     inner.kubectl(&["create", "configmap", "kept", "--from-literal=word=hello"]);
     members_have_claims_and_names(&plane);
     words_can_be_read(&plane);
@@ -43,6 +44,8 @@ fn three_api_servers_on_three_etcd_members_live_through_everything() {
     plane.ok(&["up"]);
     inner.rolled_out();
     assert_eq!(address_of(&plane.get("service/inner")), Some(address), "addresses survive");
+    // What was rolled out before the plane stopped looks so until its pods are seen again.
+    until("the inner API after a restart", || inner.ask(&["version"]).status.success());
     inner.still_knows();
 
     plane.kubectl(&["delete", "-f", manifests.to_str().unwrap(), "--timeout=120s"]);
@@ -63,8 +66,14 @@ struct Inner<'a> {
 impl Inner<'_> {
     /// kubectl against the inner API server, through the Service.
     fn kubectl(&self, arguments: &[&str]) -> String {
+        let answer = self.ask(arguments);
+        assert!(answer.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&answer.stderr));
+        String::from_utf8(answer.stdout).unwrap()
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Output {
         let kubeconfig = format!("--kubeconfig={}", self.kubeconfig.display());
-        self.plane.kubectl(&[&[kubeconfig.as_str()], arguments].concat())
+        self.plane.run(&[&["kubectl", "--", kubeconfig.as_str()], arguments].concat())
     }
 
     fn rolled_out(&self) {
@@ -81,9 +90,8 @@ fn members_have_claims_and_names(plane: &Plane) {
     let claims = plane.get("persistentvolumeclaims");
     let bound = claims["items"].as_array().unwrap().iter().filter(|claim| claim["status"]["phase"] == "Bound").count();
     assert_eq!(bound, 3);
-    let hosts = plane.kubectl(&["exec", "etcd-1", "--", "cat", "/etc/hosts"]);
     for name in ["etcd-0.etcd.default.svc", "inner.default.svc.cluster.local"] {
-        assert!(hosts.contains(name), "{name} is not in\n{hosts}");
+        until(name, || plane.kubectl(&["exec", "etcd-1", "--", "cat", "/etc/hosts"]).contains(name));
     }
 }
 
@@ -105,8 +113,7 @@ fn a_pod_is_killed_under_load(inner: &Inner<'_>) {
         for _ in 0..CLIENTS {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    let kubeconfig = format!("--kubeconfig={}", inner.kubeconfig.display());
-                    let answer = inner.plane.run(&["kubectl", "--", &kubeconfig, "get", "configmap", "kept"]);
+                    let answer = inner.ask(&["get", "configmap", "kept"]);
                     failed.fetch_add(usize::from(!answer.status.success()), Ordering::Relaxed);
                     asked.fetch_add(1, Ordering::Relaxed);
                 }

@@ -22,17 +22,17 @@ fn what_a_service_asks_for_is_honoured_or_said() {
     let cluster_ip = |name: &str| format!("{}:8080", of(name)["spec"]["clusterIP"].as_str().unwrap());
 
     let turns = cluster_ip("turns");
-    until("both pods to be found", || !server(&turns).is_empty());
-    let heard: BTreeSet<String> = (0..6).map(|_| server(&turns)).collect();
-    assert_eq!(heard.len(), 2, "pods take turns");
+    let heard = |address: &str| (0..6).map(|_| server(address)).collect::<BTreeSet<String>>();
+    // A pod that is ready is found a moment later.
+    until("both pods to take turns", || heard(&turns).iter().filter(|id| !id.is_empty()).count() == 2);
     let sticky = cluster_ip("sticky");
-    let heard: BTreeSet<String> = (0..6).map(|_| server(&sticky)).collect();
-    assert_eq!(heard.len(), 1, "a client stays with its pod");
+    until("the pods of another service", || !server(&sticky).is_empty());
+    assert_eq!(heard(&sticky).len(), 1, "a client stays with its pod");
 
     let node: Value = plane.get("node/hangar");
     let node = node["status"]["addresses"][0]["address"].as_str().unwrap();
     let port = of("on-node")["spec"]["ports"][0]["nodePort"].as_u64().unwrap();
-    assert!(!server(&format!("{node}:{port}")).is_empty(), "the node port answers");
+    until("the node port to answer", || !server(&format!("{node}:{port}")).is_empty());
 
     let unready = cluster_ip("unready");
     until("a pod that is not ready, where that is wanted", || !server(&unready).is_empty());
@@ -42,7 +42,7 @@ fn what_a_service_asks_for_is_honoured_or_said() {
     let closed = plane.until("service/closed", |service| !address(service).is_empty());
     assert_eq!(server(&format!("{}:8080", address(&closed))), "", "this machine is not in 10.0.0.0/8");
     let open = plane.until("service/for-clouds", |service| !address(service).is_empty());
-    assert!(!server(&format!("{}:8080", address(&open))).is_empty());
+    until("an open balancer", || !server(&format!("{}:8080", address(&open))).is_empty());
 
     for (name, word) in [
         ("elsewhere", "example.com"),
@@ -78,7 +78,7 @@ fn addresses(plane: &Plane) {
     for (name, wanted) in [("fixed", &first), ("annotated", &second)] {
         let found = plane.until(&format!("service/{name}"), |service| !address(service).is_empty());
         assert_eq!(address(&found), *wanted, "{name}");
-        assert!(!server(&format!("{wanted}:8080")).is_empty(), "{name}");
+        until(name, || !server(&format!("{wanted}:8080")).is_empty());
     }
     // What may be put on lo is for tests/lo_addresses.rs, which has a network of its own.
     apply(json!([service("late", json!({}), &first), service("far", json!({}), "224.0.0.9")]));

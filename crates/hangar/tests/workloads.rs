@@ -22,11 +22,12 @@ fn pods_get_what_they_ask_for_and_are_told_what_is_wrong() {
 
 fn everything_in_one_pod(plane: &Plane) {
     plane.wait("pod/everything", "condition=Ready");
-    let said = plane.kubectl(&["logs", "everything", "-c", "main"]);
-    assert_eq!(said, "prepared\nhellofrom-a-variable 500 8080 everything\n", "{said}");
+    let words = "prepared\nhellofrom-a-variable 500 8080 everything\n";
+    until("its words", || plane.kubectl(&["logs", "everything", "-c", "main"]) == words);
     let labels = plane.kubectl(&["exec", "everything", "-c", "main", "--", "cat", "/about/labels"]);
     assert_eq!(labels, "colour=\"blue\"");
-    assert_eq!(plane.kubectl(&["exec", "everything", "-c", "main", "--", "cat", "/shared/beside"]), "beside\n");
+    let beside = || plane.run(&["kubectl", "--", "exec", "everything", "-c", "main", "--", "cat", "/shared/beside"]);
+    until("the words of the sidecar", || beside().stdout == b"beside\n");
     plane.kubectl(&["patch", "configmap", "words", "-p", r#"{"data":{"greeting":"goodbye"}}"#]);
     let read = || plane.kubectl(&["exec", "everything", "-c", "main", "--", "cat", "/words/greeting"]);
     until("a changed ConfigMap to arrive", || read() == "goodbye");

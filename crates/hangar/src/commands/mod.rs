@@ -5,6 +5,8 @@ mod crds;
 mod describe;
 mod down;
 mod kubectl;
+mod live_tree;
+mod outcome;
 mod simulator;
 mod status;
 mod up;
@@ -17,6 +19,7 @@ use anyhow::Result;
 use hangar_embedded::{Home, Store, StoreOptions, Substitution};
 
 use crate::cli::{Cli, Command, Described, Global, Got, Output, Substitute, When};
+use crate::manifest::Manifest;
 use crate::{daemon, management};
 
 pub async fn run(cli: Cli) -> Result<ExitCode> {
@@ -49,9 +52,15 @@ pub async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Status => status::run(&global, &home(&global)?).await?,
         Command::Apply { filename } => {
             let home = home(&global)?;
-            let objects = management::manifest(&filename, &up::variables(&home))?;
-            management::apply(&management::of_home(&home).await?, &objects, &global.namespace).await?;
-            objects.iter().for_each(|object| anstream::println!("{} applied", object.key()));
+            let objects = Manifest::read(&filename)?.objects(&up::variables(&home))?;
+            let applied = management::apply(&management::of_home(&home).await?, &objects, &global.namespace).await?;
+            match global.output {
+                Output::Json => {
+                    let items: Vec<_> = applied.into_iter().map(|object| object.0).collect();
+                    anstream::println!("{:#}", serde_json::json!({"apiVersion": "v1", "kind": "List", "items": items}));
+                }
+                _ => applied.iter().for_each(|object| anstream::println!("{} applied", object.key())),
+            }
         }
         Command::Kubectl { cluster, arguments } => return kubectl::run(&global, cluster.as_deref(), &arguments).await,
         Command::Describe { what: Described::Cluster { name } } => return describe::run(&global, &name).await,

@@ -1,31 +1,33 @@
 //! `hangar up`: components, background process, manifest, live tree.
 
-use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use clap::ValueEnum as _;
 use hangar_api::{Kind as _, Object, kinds};
 use hangar_embedded::Home;
 use indicatif::{ProgressBar, ProgressStyle};
 use kube::Client;
 use semver::Version;
 
-use crate::cli::{Global, When};
+use super::live_tree::watch;
+use super::outcome::{self, Came, Outcome};
+use crate::cli::{Global, Output, When};
 use crate::commands::{components, home, store};
 use crate::daemon::{DaemonState, log_path, state_path};
+use crate::manifest::Manifest;
 use crate::{health, management};
 
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Longer than the longest pause between two starts of a process.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
-const REDRAW: Duration = Duration::from_millis(400);
 
 /// What was typed.
 pub struct Wish {
     pub file: Option<PathBuf>,
-    pub timeout: u64,
+    pub timeout: Duration,
     pub no_wait: bool,
     pub kubernetes: Option<Version>,
     pub substitute: Option<When>,
@@ -41,13 +43,19 @@ pub fn version(text: Option<&str>) -> Result<Option<Version>> {
     text.map(parse).transpose()
 }
 
+fn read(file: &Path, substitute: Option<When>) -> Result<Manifest> {
+    let meant = substitute.and_then(|_| When::from_str(file.to_str()?, false).ok()).filter(|_| !file.exists());
+    if let Some(when) = meant {
+        bail!("there is no file {0}; for the option write --substitute-versions={0}", when.word());
+    }
+    Manifest::read(file)
+}
+
 pub async fn run(global: &Global, wish: &Wish) -> Result<ExitCode> {
-    let (file, no_wait) = (wish.file.as_deref(), wish.no_wait);
     // A manifest that cannot be read is said before anything is started; the cloud's address is not known yet.
-    if let Some(file) = file {
-        management::manifest(file, &|name| {
-            std::env::var(name).ok().or_else(|| (name == CLOUD_VARIABLE).then(String::new))
-        })?;
+    let manifest = wish.file.as_deref().map(|file| read(file, wish.substitute)).transpose()?;
+    if let Some(manifest) = &manifest {
+        manifest.objects(&|name| std::env::var(name).ok().or_else(|| (name == CLOUD_VARIABLE).then(String::new)))?;
     }
     let home = home(global)?;
     let began = Instant::now();
@@ -74,22 +82,31 @@ pub async fn run(global: &Global, wish: &Wish) -> Result<ExitCode> {
         management::gateway_api(&client).await?;
     }
     let mut clusters = vec![];
-    if let Some(file) = file {
-        let objects = management::manifest(file, &variables(&home))?;
-        management::apply(&client, &objects, &global.namespace).await?;
-        anstream::println!("applied {} objects of {}", objects.len(), file.display());
-        clusters = objects.into_iter().filter(|object| object.kind() == kinds::Cluster::KIND).collect();
-    }
-    let mut ready = true;
-    if !no_wait {
-        for cluster in &clusters {
-            ready &= watch(&client, cluster, &global.namespace, Duration::from_secs(wish.timeout)).await?;
+    if let Some(manifest) = manifest {
+        let objects = manifest.objects(&variables(&home))?;
+        let applied = management::apply(&client, &objects, &global.namespace).await?;
+        if global.output == Output::Text {
+            anstream::println!("applied {} objects of {}", applied.len(), manifest.name);
         }
+        clusters = come_up(&client, applied, global.output, wish).await?;
     }
-    times(got, started - got, began.elapsed() - started, !clusters.is_empty());
-    substitutions(&client, &clusters, &global.namespace).await?;
-    reach(&home, &state, &clusters);
-    Ok(if ready { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let (rest, plane, waited) = (began.elapsed() - started, started - got, !wish.no_wait);
+    let outcome = Outcome { home: &home, state: &state, clusters, waited, components: got, plane, rest };
+    match global.output {
+        Output::Json => anstream::println!("{:#}", outcome.json()),
+        _ => outcome.print(),
+    }
+    Ok(if outcome.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The clusters among what was applied, ready if somebody wants to wait for it.
+async fn come_up(client: &Client, applied: Vec<Object>, output: Output, wish: &Wish) -> Result<Vec<Came>> {
+    let mut clusters = vec![];
+    for cluster in applied.into_iter().filter(|object| object.kind() == kinds::Cluster::KIND) {
+        let why = if wish.no_wait { vec![] } else { watch(client, &cluster, output, wish.timeout).await? };
+        clusters.push(Came { notes: outcome::notes(client, &cluster).await?, why, cluster });
+    }
+    Ok(clusters)
 }
 
 const CLOUD_VARIABLE: &str = "OPENSTACK_CLOUD_YAML_B64";
@@ -208,93 +225,4 @@ fn spinner() -> ProgressBar {
     );
     bar.enable_steady_tick(Duration::from_millis(120));
     bar
-}
-
-/// Shows the tree until the cluster is ready; on a terminal in place, elsewhere whenever it changed.
-async fn watch(client: &Client, cluster: &Object, namespace: &str, timeout: Duration) -> Result<bool> {
-    let namespace = if cluster.namespace().is_empty() { namespace } else { cluster.namespace() };
-    let (terminal, began) = (std::io::stdout().is_terminal(), Instant::now());
-    let (mut drawn, mut last) = (0, String::new());
-    loop {
-        let snapshot = management::snapshot(client, namespace, cluster.name()).await?;
-        let Some(snapshot) = snapshot else { bail!("Cluster {namespace}/{} is gone", cluster.name()) };
-        let root = hangar_views::tree(&snapshot);
-        let ready = hangar_views::is_ready(&root);
-        let options = hangar_views::RenderOptions { color: terminal, width: super::describe::width() };
-        if terminal {
-            let text = hangar_views::render(&root, jiff::Timestamp::now(), &options);
-            if drawn > 0 {
-                print!("\x1b[{drawn}A\x1b[J");
-            }
-            print!("{text}");
-            drop(std::io::Write::flush(&mut std::io::stdout()));
-            drawn = text.lines().count();
-        } else if ready || signature(&root) != last {
-            last = signature(&root);
-            anstream::println!("{}", hangar_views::render(&root, jiff::Timestamp::now(), &options));
-        }
-        if ready {
-            return Ok(true);
-        }
-        if began.elapsed() > timeout {
-            anstream::eprintln!("not ready after {} s:", timeout.as_secs());
-            hangar_views::why(&root).iter().for_each(|line| anstream::eprintln!("  {line}"));
-            return Ok(false);
-        }
-        tokio::time::sleep(REDRAW).await;
-    }
-}
-
-/// What of a tree is worth showing again; time passing is not.
-fn signature(root: &hangar_views::Row) -> String {
-    let mut text = format!("{}{:?}{}{}", root.name, root.ready, root.reason, root.message);
-    root.children.iter().for_each(|child| text.push_str(&signature(child)));
-    text
-}
-
-fn times(components: Duration, plane: Duration, cluster: Duration, waited: bool) {
-    let cluster = if waited { format!(", cluster {:.1} s", cluster.as_secs_f64()) } else { String::new() };
-    anstream::println!(
-        "\ncomponents {:.1} s, management plane {:.1} s{cluster}",
-        components.as_secs_f64(),
-        plane.as_secs_f64()
-    );
-}
-
-/// Another version than the one asked for is said here too.
-async fn substitutions(client: &Client, clusters: &[Object], namespace: &str) -> Result<()> {
-    for cluster in clusters {
-        let namespace = if cluster.namespace().is_empty() { namespace } else { cluster.namespace() };
-        let Some(plane) =
-            management::snapshot(client, namespace, cluster.name()).await?.and_then(|snapshot| snapshot.control_plane)
-        else {
-            continue;
-        };
-        let conditions = plane.get("/status/conditions").as_array().cloned().unwrap_or_default();
-        for condition in
-            conditions.iter().filter(|condition| condition["status"] == "False" && condition["message"] != "")
-        {
-            anstream::println!("note: {}: {}", plane.key(), condition["message"].as_str().unwrap_or_default());
-            if condition["reason"] == "VersionSubstituted" {
-                anstream::println!(
-                    "      to wait for the version itself instead: hangar down, then hangar up --substitute-versions=never"
-                );
-            }
-        }
-    }
-    Ok(())
-}
-
-fn reach(home: &Home, state: &DaemonState, clusters: &[Object]) {
-    anstream::println!("\nmanagement plane   hangar kubectl -- get clusters");
-    anstream::println!("                   export KUBECONFIG={}", home.kubeconfig().display());
-    anstream::println!(
-        "simulated cloud    {} (clouds.yaml: {})",
-        state.cloud_url,
-        home.path().join("clouds.yaml").display()
-    );
-    for cluster in clusters {
-        anstream::println!("cluster            hangar kubectl --cluster {} -- get nodes", cluster.name());
-    }
-    anstream::println!("stop               hangar down");
 }
