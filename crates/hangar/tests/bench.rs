@@ -47,7 +47,7 @@ fn what_it_costs() {
     report.row("hangar up, components at hand", &seconds(began.elapsed()));
     plane.kubectl(&["rollout", "status", "statefulset/etcd", "-n", "kamaji-system", "--timeout=120s"]);
     report.row("  until the shared etcd is ready too", &seconds(began.elapsed()));
-    measure::settled(&measure::of_home(&plane.home()));
+    measure::settled(&plane.pids());
     report.row("  until its processes are at rest", &seconds(began.elapsed()));
     let pid = plane.state()["pid"].as_u64().unwrap() as u32;
 

@@ -65,7 +65,7 @@ fn planes(count: usize) -> (Duration, f64) {
         plane.kubectl(&["rollout", "status", "statefulset/etcd", "-n", "kamaji-system", "--timeout=600s"]);
     };
     planes.iter().for_each(wait);
-    (time, memory_at_rest(&planes.iter().flat_map(|plane| measure::of_home(&plane.home())).collect::<Vec<_>>()))
+    (time, memory_at_rest(&planes.iter().flat_map(|plane| plane.pids()).collect::<Vec<_>>()))
 }
 
 /// When what follows a start is done: until then it is still growing, and by how much depends on the moment.

@@ -8,7 +8,7 @@ mod plane;
 use std::path::Path;
 use std::process::Output;
 
-use plane::{Plane, condition};
+use plane::{Plane, address_of, condition};
 use serde_json::Value;
 
 const ROUTED: &str = "inner.clusters.example";
@@ -104,10 +104,6 @@ fn statuses(plane: &Plane, gateway: &Value) {
     };
     plane.until("events", is_told);
     assert_eq!(address_of(&plane.get("ingress/terminated")), "");
-}
-
-fn address_of(ingress: &Value) -> String {
-    ingress["status"]["loadBalancer"]["ingress"][0]["ip"].as_str().unwrap_or_default().to_owned()
 }
 
 /// As a user does whose machine does not resolve the name.

@@ -20,6 +20,7 @@ fn from_a_manifest_to_a_working_cluster_and_back_to_nothing() {
     the_substitution_is_in_an_event_and_a_condition(&plane, substitute.expect(&said));
     the_node_is_what_nova_and_neutron_gave(&plane);
     pods_run_in_the_tenant(&plane);
+    many_may_ask_at_once(&plane);
     an_agent_of_konnectivity_is_let_in_by_its_token_alone(&plane);
     scale(&plane);
     wrong_user_data_keeps_a_node_out(&plane);
@@ -78,6 +79,15 @@ fn pods_run_in_the_tenant(plane: &Plane) {
         CLUSTER,
         &["wait", "-n", "kube-system", "deployment/coredns", "--for=condition=Available", "--timeout=120s"],
     );
+}
+
+/// Each finds a whole kubeconfig, whoever writes it.
+fn many_may_ask_at_once(plane: &Plane) {
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| plane.tenant(CLUSTER, &["get", "nodes", "-o", "name"]));
+        }
+    });
 }
 
 /// What an agent says when no server takes it.

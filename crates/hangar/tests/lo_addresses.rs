@@ -11,7 +11,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
 
-use plane::{Plane, until};
+use plane::{Plane, address_of, until};
 use serde_json::{Value, json};
 
 const INSIDE: &str = "inside_a_network_of_its_own";
@@ -77,12 +77,12 @@ fn what_is_asked_for_is_had(plane: &Plane) {
         answers(address);
     }
     until("a word on what was done", || {
-        events(plane, "wanted").contains("172.18.255.200/32 was put on the interface lo")
+        plane.events("wanted").contains("172.18.255.200/32 was put on the interface lo")
     });
-    assert!(!events(plane, "users").contains("lo"), "nothing was done for what was there");
+    assert!(!plane.events("users").contains("lo"), "nothing was done for what was there");
     balance(plane, "late", "172.18.255.200");
-    until("the address to be refused", || events(plane, "late").contains("in use by another load balancer"));
-    assert_eq!(address(&plane.get("service/late")), "");
+    until("the address to be refused", || plane.events("late").contains("in use by another load balancer"));
+    assert_eq!(address_of(&plane.get("service/late")), "");
     plane.kubectl(&["delete", "service", "late"]);
 }
 
@@ -96,7 +96,7 @@ fn a_gateway_gets_one_too(plane: &Plane) {
     plane.until("gateway/front", |gateway| of(gateway) == "172.18.255.230");
     assert!(has("172.18.255.230"));
     until("a word on what was done for the Gateway", || {
-        events(plane, "front").contains("172.18.255.230/32 was put on the interface lo")
+        plane.events("front").contains("172.18.255.230/32 was put on the interface lo")
     });
     plane.kubectl(&["delete", "gateway", "front"]);
     until("the Gateway's address to go", || !has("172.18.255.230"));
@@ -122,8 +122,8 @@ fn what_is_somebody_elses_is_not(plane: &Plane) {
     ];
     for (name, asked, words) in rows {
         balance(plane, name, asked);
-        until("a word on why not", || events(plane, name).contains(words));
-        plane.until(&format!("service/{name}"), |service| address(service).starts_with("127."));
+        until("a word on why not", || plane.events(name).contains(words));
+        plane.until(&format!("service/{name}"), |service| address_of(service).starts_with("127."));
         assert!(!has(asked), "{asked}");
         plane.kubectl(&["delete", "service", name]);
     }
@@ -161,13 +161,13 @@ fn another_home_without_privileges() {
     let said = up.output().expect("install util-linux");
     assert!(said.status.success(), "{}\n{}", String::from_utf8_lossy(&said.stderr), plane.log_tail());
     balance(&plane, "taken", "172.18.255.200");
-    until("a word on the other home", || events(&plane, "taken").contains("by another Hangar"));
+    until("a word on the other home", || plane.events("taken").contains("by another Hangar"));
     balance(&plane, "barred", "172.18.255.220");
     until("a word on what to do", || {
-        events(&plane, "barred").contains("run `ip address add 172.18.255.220/32 dev lo` as root")
+        plane.events("barred").contains("run `ip address add 172.18.255.220/32 dev lo` as root")
     });
     for name in ["taken", "barred"] {
-        plane.until(&format!("service/{name}"), |service| address(service).starts_with("127."));
+        plane.until(&format!("service/{name}"), |service| address_of(service).starts_with("127."));
     }
     ip("address add 172.18.255.220/32 dev lo");
     plane.kubectl(&["annotate", "service", "barred", "look=again"]);
@@ -211,12 +211,8 @@ fn apply(plane: &Plane, version: &str, kind: &str, name: &str, spec: &Value) {
 }
 
 fn gets(plane: &Plane, name: &str, wanted: &str) {
-    plane.until(&format!("service/{name}"), |service| address(service) == wanted);
+    plane.until(&format!("service/{name}"), |service| address_of(service) == wanted);
     assert!(has(wanted), "{wanted} is told, but not there:\n{}", on_lo());
-}
-
-fn address(service: &Value) -> String {
-    service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Until a pod answers there.
@@ -227,11 +223,6 @@ fn answers(address: &str) {
         let _ = stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").and_then(|()| stream.read_to_string(&mut answer));
         answer.contains("etcd_server_id")
     });
-}
-
-fn events(plane: &Plane, name: &str) -> String {
-    let selector = format!("--field-selector=involvedObject.name={name}");
-    plane.kubectl(&["get", "events", &selector, "-o", "jsonpath={.items[*].message}"])
 }
 
 fn ip(words: &str) -> String {

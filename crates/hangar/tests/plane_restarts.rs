@@ -93,30 +93,19 @@ fn addresses(plane: &Plane) -> [Value; 4] {
     ]
 }
 
-/// Processes of this home, by name: the background process and everything that it started.
-fn processes(plane: &Plane) -> Vec<(i32, String)> {
-    let marked = format!("HANGAR_HOME={}", plane.home().display());
-    let read = |pid: i32, file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    let all = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let of_home = |pid: &i32| read(*pid, "environ").split(|byte| *byte == 0).any(|word| word == marked.as_bytes());
-    let name = |pid: i32| String::from_utf8_lossy(&read(pid, "comm")).trim().to_owned();
-    pids.filter(of_home).map(|pid| (pid, name(pid))).collect()
-}
-
-fn kill(pid: i32) {
-    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+fn kill(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
     // It may have ended with the one before.
     let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
 }
 
 fn power_cut(plane: &Plane) {
     // The one who would start the others again goes first.
-    let mut all = processes(plane);
+    let mut all = plane.processes();
     assert!(all.len() > 5, "{all:?}");
     all.sort_by_key(|(_, name)| name != "hangar");
     all.iter().for_each(|(pid, _)| kill(*pid));
-    plane::until("everything to be dead", || processes(plane).is_empty());
+    plane::until("everything to be dead", || plane.processes().is_empty());
     // Memory is empty when there is power again.
     let in_memory = plane.in_memory();
     assert_eq!(in_memory.len(), 1, "{in_memory:?}");
@@ -138,7 +127,7 @@ fn a_plane_comes_back_from_a_power_cut_and_its_neighbour_notices_nothing() {
     let put = |key: &str| plane.kubectl(&["create", "configmap", key]);
     put("before");
     neighbour.kubectl(&["rollout", "status", "statefulset/etcd", "-n", "kamaji-system", "--timeout=150s"]);
-    let beside = processes(&neighbour);
+    let beside = neighbour.processes();
 
     power_cut(&plane);
     assert!(plane.home().join("daemon.json").exists(), "this was no power cut");
@@ -147,20 +136,20 @@ fn a_plane_comes_back_from_a_power_cut_and_its_neighbour_notices_nothing() {
     plane.kubectl(&["get", "configmap", "before"]);
 
     for name in ["etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
-        let of_plane = |(_, known): &&(i32, String)| name.starts_with(known.as_str());
-        let victim = processes(&plane).iter().find(of_plane).unwrap_or_else(|| panic!("no {name} runs")).0;
+        let of_plane = |(_, known): &&(u32, String)| name.starts_with(known.as_str());
+        let victim = plane.processes().iter().find(of_plane).unwrap_or_else(|| panic!("no {name} runs")).0;
         kill(victim);
         plane.ok(&["up"]);
-        plane::until(name, || processes(&plane).iter().any(|one| of_plane(&one) && one.0 != victim));
+        plane::until(name, || plane.processes().iter().any(|one| of_plane(&one) && one.0 != victim));
         put(name);
     }
     assert_eq!(addresses(&plane), before);
-    assert_eq!(processes(&neighbour), beside, "the neighbour was disturbed");
+    assert_eq!(neighbour.processes(), beside, "the neighbour was disturbed");
     neighbour.kubectl(&["get", "nodes"]);
     let in_memory = plane.in_memory();
     plane.ok(&["down", "--purge"]);
     assert!(!in_memory.is_empty() && !in_memory.iter().any(|path| path.exists()), "left behind: {in_memory:?}");
-    assert_eq!(processes(&neighbour), beside, "the neighbour was disturbed");
+    assert_eq!(neighbour.processes(), beside, "the neighbour was disturbed");
 }
 
 /// For systemd and containers: it stays, and ends with everything that it started when it is told to.
@@ -176,6 +165,6 @@ fn in_the_foreground_it_ends_when_it_is_told_to() {
     plane.kubectl(&["rollout", "status", "statefulset/etcd", "-n", "kamaji-system", "--timeout=150s"]);
     plane.signal("TERM");
     assert!(running.wait().unwrap().success());
-    assert_eq!(processes(&plane), []);
+    assert_eq!(plane.processes(), []);
     assert!(!plane.home().join("daemon.json").exists(), "nothing says that it still runs");
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use plane::{Plane, until};
+use plane::{Plane, address_of, until};
 use serde_json::{Value, json};
 
 #[test]
@@ -39,10 +39,10 @@ fn what_a_service_asks_for_is_honoured_or_said() {
     assert_eq!(server(&cluster_ip("not-ready")), "");
 
     addresses(&plane);
-    let closed = plane.until("service/closed", |service| !address(service).is_empty());
-    assert_eq!(server(&format!("{}:8080", address(&closed))), "", "this machine is not in 10.0.0.0/8");
-    let open = plane.until("service/for-clouds", |service| !address(service).is_empty());
-    until("an open balancer", || !server(&format!("{}:8080", address(&open))).is_empty());
+    let closed = plane.until("service/closed", |service| !address_of(service).is_empty());
+    assert_eq!(server(&format!("{}:8080", address_of(&closed))), "", "this machine is not in 10.0.0.0/8");
+    let open = plane.until("service/for-clouds", |service| !address_of(service).is_empty());
+    until("an open balancer", || !server(&format!("{}:8080", address_of(&open))).is_empty());
 
     for (name, word) in [
         ("elsewhere", "example.com"),
@@ -50,7 +50,7 @@ fn what_a_service_asks_for_is_honoured_or_said() {
         ("datagrams", "53/UDP"),
         ("for-clouds", "loadbalancer.openstack.org/proxy-protocol"),
     ] {
-        until("a word on what cannot be had", || events(&plane, name).contains(word));
+        until("a word on what cannot be had", || plane.events(name).contains(word));
     }
 }
 
@@ -76,20 +76,16 @@ fn addresses(plane: &Plane) {
     let annotation = json!({ "metallb.io/loadBalancerIPs": second });
     apply(json!([service("fixed", json!({}), &first), service("annotated", annotation, "")]));
     for (name, wanted) in [("fixed", &first), ("annotated", &second)] {
-        let found = plane.until(&format!("service/{name}"), |service| !address(service).is_empty());
-        assert_eq!(address(&found), *wanted, "{name}");
+        let found = plane.until(&format!("service/{name}"), |service| !address_of(service).is_empty());
+        assert_eq!(address_of(&found), *wanted, "{name}");
         until(name, || !server(&format!("{wanted}:8080")).is_empty());
     }
     // What may be put on lo is for tests/lo_addresses.rs, which has a network of its own.
     apply(json!([service("late", json!({}), &first), service("far", json!({}), "224.0.0.9")]));
-    until("the address to be refused", || events(plane, "late").contains("in use by another"));
-    assert_eq!(address(&plane.get("service/late")), "");
-    until("another address to be taken", || events(plane, "far").contains("224.0.0.9 is a multicast address"));
-    plane.until("service/far", |service| address(service).starts_with("127."));
-}
-
-fn address(service: &Value) -> String {
-    service["status"]["loadBalancer"]["ingress"][0]["ip"].as_str().unwrap_or_default().to_owned()
+    until("the address to be refused", || plane.events("late").contains("in use by another"));
+    assert_eq!(address_of(&plane.get("service/late")), "");
+    until("another address to be taken", || plane.events("far").contains("224.0.0.9 is a multicast address"));
+    plane.until("service/far", |service| address_of(service).starts_with("127."));
 }
 
 /// Who answers at an address; nothing if nobody does.
@@ -99,9 +95,4 @@ fn server(address: &str) -> String {
     let _ = stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").and_then(|()| stream.read_to_string(&mut answer));
     let id = answer.lines().find_map(|line| line.strip_prefix("etcd_server_id{server_id=\"")?.split('"').next());
     id.unwrap_or_default().to_owned()
-}
-
-fn events(plane: &Plane, name: &str) -> String {
-    let selector = format!("--field-selector=involvedObject.name={name}");
-    plane.kubectl(&["get", "events", &selector, "-o", "jsonpath={.items[*].message}"])
 }

@@ -52,7 +52,7 @@ fn what_is_wrong_is_said(plane: &Plane) {
     let message = waiting(&pod)["message"].as_str().unwrap().to_owned();
     assert!(message.contains("no-such-thing") && message.contains("hangar components fetch"), "{message}");
 
-    until("the missing Secret to be named", || events(plane, "no-secret").contains("Secret later not found"));
+    until("the missing Secret to be named", || plane.events("no-secret").contains("Secret later not found"));
     plane.kubectl(&["create", "secret", "generic", "later", "--from-literal=key=found"]);
     plane.wait("pod/no-secret", "condition=Ready");
     until("its words", || plane.kubectl(&["logs", "no-secret"]) == "found\n");
@@ -62,7 +62,7 @@ fn what_is_wrong_is_said(plane: &Plane) {
     assert_eq!((&last["exitCode"], &last["message"]), (&4.into(), &"about to fail".into()), "{last}");
     assert!(plane.kubectl(&["logs", "crashing", "--previous"]).contains("about to fail"));
 
-    until("the class to be refused", || events(plane, "of-another-class").contains("hangar.dev/loopback"));
+    until("the class to be refused", || plane.events("of-another-class").contains("hangar.dev/loopback"));
     assert!(plane.get("service/of-another-class")["status"]["loadBalancer"]["ingress"].is_null());
 }
 
@@ -94,9 +94,4 @@ fn a_port_is_forwarded(plane: &Plane) {
     }
     forward.kill().unwrap();
     forward.wait().unwrap();
-}
-
-fn events(plane: &Plane, name: &str) -> String {
-    let selector = format!("--field-selector=involvedObject.name={name}");
-    plane.kubectl(&["get", "events", &selector, "-o", "jsonpath={.items[*].message}"])
 }

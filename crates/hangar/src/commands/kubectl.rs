@@ -1,6 +1,7 @@
 //! `hangar kubectl`: the kubectl of the component store, against the plane or one of its clusters.
 
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
@@ -22,7 +23,7 @@ pub async fn run(global: &Global, cluster: Option<&str>, arguments: &[String]) -
             let directory = home.path().join("kubeconfigs");
             std::fs::create_dir_all(&directory)?;
             let path = directory.join(format!("{}-{name}", global.namespace));
-            write_private(&path, &kubeconfig(&client, &global.namespace, name).await?)?;
+            write(&path, &kubeconfig(&client, &global.namespace, name).await?)?;
             path
         }
     };
@@ -51,9 +52,9 @@ pub async fn kubeconfig(client: &Client, namespace: &str, name: &str) -> Result<
     String::from_utf8(value.0).context("the kubeconfig is not text")
 }
 
-fn write_private(path: &std::path::Path, text: &str) -> Result<()> {
-    use std::io::Write as _;
-    use std::os::unix::fs::OpenOptionsExt as _;
-    let mut file = std::fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(path)?;
-    Ok(file.write_all(text.as_bytes())?)
+/// Many may ask for a cluster at once: each finds a whole file, and they take turns at writing it.
+fn write(path: &Path, text: &str) -> Result<()> {
+    let lock = std::fs::File::create(path.with_file_name(".lock"))?;
+    lock.lock()?;
+    Ok(hangar_node::small_file::note(path, text.as_bytes())?)
 }

@@ -6,24 +6,12 @@
     reason = "a benchmark says what went wrong by panicking; not every one uses all"
 )]
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Below this share of a core, a process is at rest.
 const AT_REST: f64 = 0.03;
 /// After this time they are taken as they are: many together may never rest.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// Every process that was told of this home.
-pub fn of_home(home: &Path) -> Vec<u32> {
-    let home = home.display().to_string();
-    let is_told = |pid: &u32| {
-        let read = |file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-        String::from_utf8_lossy(&[read("environ"), read("cmdline")].concat()).contains(&home)
-    };
-    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-    all.filter(is_told).collect()
-}
 
 /// Seconds of a core that a process has used so far; none if it is gone.
 pub fn cpu(pid: u32) -> f64 {

@@ -101,6 +101,12 @@ impl Plane {
         self.kubectl(&["wait", what, &condition, &timeout]);
     }
 
+    /// What was said of an object, in events.
+    pub fn events(&self, name: &str) -> String {
+        let selector = format!("--field-selector=involvedObject.name={name}");
+        self.kubectl(&["get", "events", &selector, "-o", "jsonpath={.items[*].message}"])
+    }
+
     pub fn inventory(&self) -> Vec<Value> {
         let text = self.ok(&["simulator", "inventory", "-o", "json"]);
         let value: Value = serde_json::from_str(&text).unwrap();
@@ -157,6 +163,21 @@ impl Plane {
         real.filter(|real| real.starts_with("/dev/shm")).collect()
     }
 
+    /// Processes of this home, by name: the background process and everything that it started.
+    pub fn processes(&self) -> Vec<(u32, String)> {
+        let marked = format!("HANGAR_HOME={}", self.home().display());
+        let read = |pid: u32, file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let of_home = |pid: &u32| read(*pid, "environ").split(|byte| *byte == 0).any(|word| word == marked.as_bytes());
+        let name = |pid: u32| String::from_utf8_lossy(&read(pid, "comm")).trim().to_owned();
+        pids.filter(of_home).map(|pid| (pid, name(pid))).collect()
+    }
+
+    pub fn pids(&self) -> Vec<u32> {
+        self.processes().into_iter().map(|(pid, _)| pid).collect()
+    }
+
     fn control_groups(&self) -> Vec<PathBuf> {
         let name = self.home.path().file_name().unwrap().to_string_lossy().into_owned();
         let groups = ["/sys/fs/cgroup", "/sys/fs/cgroup/memory"].map(|above| Path::new(above).read_dir());
@@ -202,4 +223,9 @@ pub fn condition(object: &Value, kind: &str) -> (String, String) {
     let found = conditions.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default();
     let text = |field: &str| found[field].as_str().unwrap_or_default().to_owned();
     (text("status"), text("message"))
+}
+
+/// The address of a Service or an Ingress; nothing if it has none yet.
+pub fn address_of(object: &Value) -> String {
+    object["status"]["loadBalancer"]["ingress"][0]["ip"].as_str().unwrap_or_default().to_owned()
 }
