@@ -102,16 +102,24 @@ impl Controllers {
 impl Dispatch for Controllers {
     async fn pass(&self, key: &ObjectKey) -> Result<Outcome, PassError> {
         let passes = &self.context.passes;
-        match key.kind.as_str() {
-            kinds::Cluster::KIND => passes.run(&self.cluster, key).await,
-            kinds::MachineDeployment::KIND => passes.run(&self.machine_deployment, key).await,
-            kinds::MachineSet::KIND => passes.run(&self.machine_set, key).await,
-            kinds::Machine::KIND => passes.run(&self.machine, key).await,
-            kinds::KubeadmConfig::KIND => passes.run(&self.kubeadm_config, key).await,
-            kinds::OpenStackCluster::KIND => passes.run(&self.open_stack_cluster, key).await,
-            kinds::OpenStackMachine::KIND => passes.run(&self.open_stack_machine, key).await,
-            kinds::KamajiControlPlane::KIND => passes.run(&self.kamaji_control_plane, key).await,
-            kinds::DataStore::KIND => passes.run(&self.data_store, key).await,
+        match (key.group.as_str(), key.kind.as_str()) {
+            (kinds::Cluster::GROUP, kinds::Cluster::KIND) => passes.run(&self.cluster, key).await,
+            (kinds::MachineDeployment::GROUP, kinds::MachineDeployment::KIND) => {
+                passes.run(&self.machine_deployment, key).await
+            }
+            (kinds::MachineSet::GROUP, kinds::MachineSet::KIND) => passes.run(&self.machine_set, key).await,
+            (kinds::Machine::GROUP, kinds::Machine::KIND) => passes.run(&self.machine, key).await,
+            (kinds::KubeadmConfig::GROUP, kinds::KubeadmConfig::KIND) => passes.run(&self.kubeadm_config, key).await,
+            (kinds::OpenStackCluster::GROUP, kinds::OpenStackCluster::KIND) => {
+                passes.run(&self.open_stack_cluster, key).await
+            }
+            (kinds::OpenStackMachine::GROUP, kinds::OpenStackMachine::KIND) => {
+                passes.run(&self.open_stack_machine, key).await
+            }
+            (kinds::KamajiControlPlane::GROUP, kinds::KamajiControlPlane::KIND) => {
+                passes.run(&self.kamaji_control_plane, key).await
+            }
+            (kinds::DataStore::GROUP, kinds::DataStore::KIND) => passes.run(&self.data_store, key).await,
             _ => Ok(Outcome::Settled),
         }
     }
@@ -159,7 +167,9 @@ fn typed<K: Kind>(object: &Object) -> Result<K, PassError> {
 /// The Cluster that an object belongs to: by label, else by owner.
 fn cluster_of(cache: &Cache, object: &Object) -> Option<Arc<Object>> {
     let named = object.label(hangar_api::names::CLUSTER_NAME_LABEL).map(str::to_owned);
-    let owned = || object.owners().into_iter().find(|owner| owner.kind == kinds::Cluster::KIND).map(|owner| owner.name);
+    let is_cluster = |group: &str, kind: &str| (group, kind) == (kinds::Cluster::GROUP, kinds::Cluster::KIND);
+    let owned =
+        || object.owners().into_iter().find(|owner| is_cluster(owner.group(), &owner.kind)).map(|owner| owner.name);
     cache.get(&ObjectKey::of::<kinds::Cluster>(object.namespace(), &named.or_else(owned)?))
 }
 

@@ -7,25 +7,26 @@ use hangar_api::names::CLUSTER_NAME_LABEL;
 use hangar_api::{Kind, Object, ObjectKey, kinds};
 use hangar_engine::cache::{Cache, Change};
 
-const CONTROLLED: [&str; 9] = [
-    kinds::Cluster::KIND,
-    kinds::MachineDeployment::KIND,
-    kinds::MachineSet::KIND,
-    kinds::Machine::KIND,
-    kinds::KubeadmConfig::KIND,
-    kinds::OpenStackCluster::KIND,
-    kinds::OpenStackMachine::KIND,
-    kinds::KamajiControlPlane::KIND,
-    kinds::DataStore::KIND,
+/// By group and kind: others have kinds of the same name.
+const CONTROLLED: [(&str, &str); 9] = [
+    (kinds::Cluster::GROUP, kinds::Cluster::KIND),
+    (kinds::MachineDeployment::GROUP, kinds::MachineDeployment::KIND),
+    (kinds::MachineSet::GROUP, kinds::MachineSet::KIND),
+    (kinds::Machine::GROUP, kinds::Machine::KIND),
+    (kinds::KubeadmConfig::GROUP, kinds::KubeadmConfig::KIND),
+    (kinds::OpenStackCluster::GROUP, kinds::OpenStackCluster::KIND),
+    (kinds::OpenStackMachine::GROUP, kinds::OpenStackMachine::KIND),
+    (kinds::KamajiControlPlane::GROUP, kinds::KamajiControlPlane::KIND),
+    (kinds::DataStore::GROUP, kinds::DataStore::KIND),
 ];
 
 pub fn wakes(change: &Change, cache: &Cache) -> Vec<ObjectKey> {
     let Some(object) = change.new.as_deref().or(change.old.as_deref()) else { return vec![] };
     let mut keys = vec![];
-    if CONTROLLED.contains(&change.key.kind.as_str()) && change.new.is_some() && concerns_itself(change) {
+    if CONTROLLED.contains(&(&change.key.group, &change.key.kind)) && change.new.is_some() && concerns_itself(change) {
         keys.push(change.key.clone());
     }
-    for owner in object.owners().iter().filter(|owner| CONTROLLED.contains(&owner.kind.as_str())) {
+    for owner in object.owners().iter().filter(|owner| CONTROLLED.contains(&(owner.group(), &owner.kind))) {
         keys.push(ObjectKey::new(owner.group(), &owner.kind, &change.key.namespace, &owner.name));
     }
     keys.extend(lookers(change, object, cache));
@@ -170,5 +171,38 @@ fn differs(change: &Change, pointers: &[&str]) -> bool {
     match (change.old.as_deref(), change.new.as_deref()) {
         (Some(old), Some(new)) => pointers.iter().any(|pointer| old.get(pointer) != new.get(pointer)),
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn owners_are_told_apart_by_group_and_an_own_status_wakes_nobody() {
+        let secret = |group: &str| {
+            let owner = json!({ "apiVersion": format!("{group}/v1"), "kind": "Cluster", "name": "c", "uid": "u" });
+            Object(json!({ "apiVersion": "v1", "kind": "Secret",
+                "metadata": { "name": "s", "namespace": "n", "ownerReferences": [owner] } }))
+        };
+        let woken = |old: Option<&Object>, new: &Object| {
+            let change = Change { key: new.key(), old: old.cloned().map(Arc::new), new: Some(Arc::new(new.clone())) };
+            wakes(&change, &Cache::default())
+        };
+        let cluster = ObjectKey::of::<kinds::Cluster>("n", "c");
+        assert_eq!(woken(None, &secret(kinds::Cluster::GROUP)), [cluster]);
+        assert_eq!(woken(None, &secret("k0smotron.io")), []);
+
+        let before = Object::named("kamaji.clastix.io/v1alpha1", kinds::DataStore::KIND, "", "d");
+        assert_eq!(woken(None, &before), [before.key()]);
+        let mut after = before.clone();
+        after.0["status"] = json!({ "ready": true });
+        assert_eq!(woken(Some(&before), &after), []);
+        after.0["spec"] = json!({ "driver": "etcd" });
+        assert_eq!(woken(Some(&before), &after), [before.key()]);
     }
 }

@@ -70,10 +70,8 @@ impl Outcome<'_> {
     }
 
     pub fn print(&self) {
-        let cluster = match self.waited && !self.clusters.is_empty() {
-            true => format!(", cluster {:.1} s", self.rest.as_secs_f64()),
-            false => String::new(),
-        };
+        let waited = self.waited && !self.clusters.is_empty();
+        let cluster = if waited { format!(", cluster {:.1} s", self.rest.as_secs_f64()) } else { String::new() };
         let (components, plane) = (self.components.as_secs_f64(), self.plane.as_secs_f64());
         anstream::println!("\ncomponents {components:.1} s, management plane {plane:.1} s{cluster}");
         for came in &self.clusters {

@@ -102,7 +102,9 @@ pub async fn run(global: &Global, wish: &Wish) -> Result<ExitCode> {
 /// The clusters among what was applied, ready if somebody wants to wait for it.
 async fn come_up(client: &Client, applied: Vec<Object>, output: Output, wish: &Wish) -> Result<Vec<Came>> {
     let mut clusters = vec![];
-    for cluster in applied.into_iter().filter(|object| object.kind() == kinds::Cluster::KIND) {
+    // k0smotron has a kind of this name, too.
+    let is_cluster = |object: &Object| (object.group(), object.kind()) == (kinds::Cluster::GROUP, kinds::Cluster::KIND);
+    for cluster in applied.into_iter().filter(is_cluster) {
         let why = if wish.no_wait { vec![] } else { watch(client, &cluster, output, wish.timeout).await? };
         clusters.push(Came { notes: outcome::notes(client, &cluster).await?, why, cluster });
     }
