@@ -56,7 +56,7 @@ const LAST_WORDS: usize = 4096;
 impl Job {
     /// Runs until stopped (None) or until the policy says that it is over (the exit code).
     pub async fn run(mut self, policy: &str) -> Option<i32> {
-        let (mut backoff, mut said) = (Backoff::default(), String::new());
+        let (mut backoff, mut said, mut tried) = (Backoff::default(), String::new(), false);
         if let Some(message) = Identity::of(&self.pod, &self.container).ok().and_then(|who| who.beyond_reach()) {
             self.warn("SecurityContextNotHonoured", &message).await;
         }
@@ -72,7 +72,9 @@ impl Job {
                 End::Ended(_) => ("CrashLoopBackOff", "back-off restarting failed container".to_owned()),
                 End::NotStarted { reason, message } => {
                     self.note(ContainerRecord::was_not_replaced);
-                    if said != message {
+                    // What is missing at the first try may be news that is still on its way.
+                    let early = !std::mem::replace(&mut tried, true) && reason == "CreateContainerConfigError";
+                    if said != message && !early {
                         self.warn("Failed", &message).await;
                         said.clone_from(&message);
                     }
