@@ -105,6 +105,12 @@ impl Home {
         Ok(HomeLock { _file: file })
     }
 
+    /// Whether somebody holds the lock. The question takes it for a moment, as one of many who may: see [`Home::lock`] for whoever wants it alone.
+    pub fn is_held(&self) -> bool {
+        File::open(self.path.join("lock"))
+            .is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
+    }
+
     /// The pid last written by a holder of the lock; it may be gone.
     pub fn holder(&self) -> Option<String> {
         let mut text = String::new();
@@ -140,10 +146,13 @@ mod tests {
     fn one_daemon_at_a_time_and_the_second_learns_who() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::open(directory.path().join("home")).unwrap();
+        assert!(!home.is_held());
         let lock = home.lock().unwrap();
+        assert!(home.is_held());
         let error = home.lock().unwrap_err().to_string();
         assert!(error.contains(&std::process::id().to_string()), "{error}");
         drop(lock);
+        assert!(!home.is_held());
         home.lock().unwrap();
     }
 

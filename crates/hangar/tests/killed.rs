@@ -56,10 +56,14 @@ const DELETION: [Moment; 4] = [
 fn killed_at_ten_moments_and_nothing_is_doubled_or_left() {
     let plane = Plane::new();
     plane.ok(&["up", "--no-wait", "examples/kamaji-openstack.yaml"]);
+    let mut waiting = Some(plane.start(&["up", "examples/kamaji-openstack.yaml"]));
     for (moment, object, reached) in CREATION {
         plane.until(object, reached);
         eprintln!("killed when {moment}");
         plane.kill();
+        if let Some(mut waiting) = waiting.take() {
+            assert!(!waiting.wait().unwrap().success(), "whoever waits is told");
+        }
         plane.ok(&["up"]);
     }
     plane.until("cluster/capi-quickstart", |cluster| condition(cluster, "Available").0 == "True");

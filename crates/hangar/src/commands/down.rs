@@ -22,7 +22,7 @@ pub async fn run(home: &Home, purge: bool) -> Result<()> {
 
 /// Whoever holds the home's lock is asked to end; it takes its children with it.
 async fn stop(home: &Home) -> Result<bool> {
-    if home.lock().is_ok() {
+    if !home.is_held() {
         // A killed daemon may have left children, addresses on lo, control groups and its state file.
         let left = hangar_embedded::end_leftovers(home.path()).await;
         if let Err(left) = hangar_node::process::clear(home.path()) {
@@ -35,7 +35,7 @@ async fn stop(home: &Home) -> Result<bool> {
     let Some(pid) = pid else { bail!("{} is in use, but it does not say by whom", home.path().display()) };
     kill_process(pid, Signal::TERM).context("the background process could not be asked to end")?;
     for _ in 0..600 {
-        if home.lock().is_ok() {
+        if !home.is_held() {
             return Ok(true);
         }
         tokio::time::sleep(Duration::from_millis(100)).await;

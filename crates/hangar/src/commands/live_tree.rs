@@ -3,23 +3,47 @@
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use hangar_api::Object;
+use hangar_embedded::Home;
 use kube::Client;
 
 use crate::cli::Output;
 use crate::management;
 
 const REDRAW: Duration = Duration::from_millis(400);
+/// An API server that ended is started again; for this long nobody needs to know.
+const SILENCE: Duration = Duration::from_secs(20);
 
 /// Shows the tree until the cluster is ready: on a terminal in place, elsewhere whenever it changed, and to programs not at all.
 /// Returns why it is not ready in time, if so.
-pub async fn watch(client: &Client, cluster: &Object, output: Output, timeout: Duration) -> Result<Vec<String>> {
+pub async fn watch(
+    client: &Client,
+    home: &Home,
+    cluster: &Object,
+    output: Output,
+    timeout: Duration,
+) -> Result<Vec<String>> {
     let (namespace, began) = (cluster.namespace(), Instant::now());
     let (terminal, silent) = (std::io::stdout().is_terminal(), output == Output::Json);
-    let (mut drawn, mut last) = (0, String::new());
+    let (mut drawn, mut last, mut answered) = (0, String::new(), Instant::now());
     loop {
-        let snapshot = management::snapshot(client, namespace, cluster.name()).await?;
+        // Without it nothing happens any more, even where the API server still answers.
+        if !home.is_held() {
+            bail!("the management plane was stopped or killed; start it again with `hangar up`");
+        }
+        let snapshot = match management::snapshot(client, namespace, cluster.name()).await {
+            Ok(snapshot) => snapshot,
+            Err(_) if answered.elapsed() < SILENCE => {
+                tokio::time::sleep(REDRAW).await;
+                continue;
+            }
+            Err(error) => {
+                let way = "the management plane no longer answers: see `hangar status`, and start it with `hangar up`";
+                return Err(error).context(way);
+            }
+        };
+        answered = Instant::now();
         let Some(snapshot) = snapshot else { bail!("Cluster {namespace}/{} is gone", cluster.name()) };
         let root = hangar_views::tree(&snapshot);
         let ready = hangar_views::is_ready(&root);

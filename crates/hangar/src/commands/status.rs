@@ -14,7 +14,7 @@ use crate::{health, management};
 pub async fn run(global: &Global, home: &Home) -> Result<()> {
     let state =
         std::fs::read(state_path(home)).ok().and_then(|bytes| serde_json::from_slice::<DaemonState>(&bytes).ok());
-    let running = home.lock().is_err();
+    let running = home.is_held();
     let mut report = json!({
         "home": home.path(),
         "running": running,

@@ -88,7 +88,7 @@ pub async fn run(global: &Global, wish: &Wish) -> Result<ExitCode> {
         if global.output == Output::Text {
             anstream::println!("applied {} objects of {}", applied.len(), manifest.name);
         }
-        clusters = come_up(&client, applied, global.output, wish).await?;
+        clusters = come_up(&client, &home, applied, global.output, wish).await?;
     }
     let (rest, plane, waited) = (began.elapsed() - started, started - got, !wish.no_wait);
     let outcome = Outcome { home: &home, state: &state, clusters, waited, components: got, plane, rest };
@@ -100,12 +100,12 @@ pub async fn run(global: &Global, wish: &Wish) -> Result<ExitCode> {
 }
 
 /// The clusters among what was applied, ready if somebody wants to wait for it.
-async fn come_up(client: &Client, applied: Vec<Object>, output: Output, wish: &Wish) -> Result<Vec<Came>> {
+async fn come_up(client: &Client, home: &Home, applied: Vec<Object>, output: Output, wish: &Wish) -> Result<Vec<Came>> {
     let mut clusters = vec![];
     // k0smotron has a kind of this name, too.
     let is_cluster = |object: &Object| (object.group(), object.kind()) == (kinds::Cluster::GROUP, kinds::Cluster::KIND);
     for cluster in applied.into_iter().filter(is_cluster) {
-        let why = if wish.no_wait { vec![] } else { watch(client, &cluster, output, wish.timeout).await? };
+        let why = if wish.no_wait { vec![] } else { watch(client, home, &cluster, output, wish.timeout).await? };
         clusters.push(Came { notes: outcome::notes(client, &cluster).await?, why, cluster });
     }
     Ok(clusters)
@@ -126,13 +126,11 @@ async fn start(global: &Global, home: &Home, wish: &Wish) -> Result<DaemonState>
     let bar = spinner();
     bar.set_message("starting the management plane");
     let state = loop {
-        let child = match home.lock() {
-            Ok(lock) => {
-                drop(lock);
-                drop(std::fs::remove_file(state_path(home)));
-                Some(spawn(global, home, wish)?)
-            }
-            Err(_) => None,
+        let child = if home.is_held() {
+            None
+        } else {
+            drop(std::fs::remove_file(state_path(home)));
+            Some(spawn(global, home, wish)?)
         };
         let is_new = child.is_some();
         let state = wait_until_ready(home, child, &bar).await;
@@ -141,7 +139,7 @@ async fn start(global: &Global, home: &Home, wish: &Wish) -> Result<DaemonState>
         }
         // One that was just being killed may have looked alive: its lock tells.
         tokio::time::sleep(LOOK_AGAIN).await;
-        if home.lock().is_err() {
+        if home.is_held() {
             break match until_it_answers(home, &bar).await {
                 Ok(()) => state,
                 Err(error) => Err(error),
@@ -206,7 +204,7 @@ async fn wait_until_ready(
             Some(state) => bar.set_message(state.stage),
             None => {}
         }
-        if child.is_none() && home.lock().is_ok() {
+        if child.is_none() && !home.is_held() {
             return Ok(DaemonState::default());
         }
         if let Some(Ok(Some(status))) = child.as_mut().map(std::process::Child::try_wait) {

@@ -18,7 +18,7 @@ use async_trait::async_trait;
 use hangar_controllers::clouds::Clouds;
 use hangar_controllers::datastores::EtcdDatastores;
 use hangar_controllers::{Context, Controllers, Site, watched};
-use hangar_embedded::{Home, Plane, PlaneOptions, Prepared, Store};
+use hangar_embedded::{Home, HomeLock, Plane, PlaneOptions, Prepared, Store};
 use hangar_engine::cache::Cache;
 use hangar_engine::management::Management;
 use hangar_engine::pass::Passes;
@@ -41,6 +41,8 @@ pub use progress::{DaemonState, Reporter, log_path, state_path};
 
 const NODE_NAME: &str = "hangar";
 const WORKERS: usize = 8;
+/// How often a lock that may only be asked about is tried again.
+const QUESTIONS: usize = 50;
 /// On an address of the plane's own; another one is taken if this one is not free.
 const WEBHOOK_PORT: u16 = 9443;
 
@@ -58,9 +60,20 @@ pub struct Wish {
     pub gateway_api: bool,
 }
 
+/// Whoever asks whether somebody is here holds the lock for a moment.
+async fn lock(home: &Home) -> Result<HomeLock> {
+    for _ in 0..QUESTIONS {
+        if let Ok(lock) = home.lock() {
+            return Ok(lock);
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    Ok(home.lock()?)
+}
+
 /// Runs until a signal comes.
 pub async fn run(home: Home, store: Store, wish: Wish) -> Result<()> {
-    let _lock = home.lock()?;
+    let _lock = lock(&home).await?;
     let reporter = Reporter::new(&home);
     let outcome = serve(&home, &store, &wish, &reporter).await;
     match &outcome {
