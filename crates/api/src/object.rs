@@ -59,6 +59,11 @@ impl Owner {
     pub fn group(&self) -> &str {
         self.api_version.split_once('/').map_or("", |(group, _)| group)
     }
+
+    /// By group and kind: others have kinds of the same name, and the version does not matter.
+    pub fn is<K: Kind>(&self) -> bool {
+        (self.group(), self.kind.as_str()) == (K::GROUP, K::KIND)
+    }
 }
 
 /// An object as the API server knows it.
@@ -95,6 +100,11 @@ impl Object {
 
     pub fn group(&self) -> &str {
         self.api_version().split_once('/').map_or("", |(group, _)| group)
+    }
+
+    /// By group and kind: others have kinds of the same name, and the version does not matter.
+    pub fn is<K: Kind>(&self) -> bool {
+        (self.group(), self.kind()) == (K::GROUP, K::KIND)
     }
 
     pub fn kind(&self) -> &str {

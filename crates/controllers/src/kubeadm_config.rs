@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hangar_api::{Kind as _, Object, ObjectKey, kinds};
+use hangar_api::{Object, ObjectKey, Owner, kinds};
 use hangar_engine::pass::{Controller, PassError, act_on_management};
 use hangar_planner::kubeadm_config::{self as planner, TOKEN_ID_ANNOTATION, Token, World};
 use hangar_planner::step::TenantAnswer;
@@ -21,7 +21,7 @@ impl Controller for KubeadmConfigs {
     async fn observe(&self, key: &ObjectKey, _now: Timestamp) -> Result<Option<World>, PassError> {
         let cache = self.0.cache();
         let Some(object) = cache.get(key) else { return Ok(None) };
-        let owner = object.owners().into_iter().find(|owner| owner.kind == kinds::Machine::KIND);
+        let owner = object.owners().into_iter().find(Owner::is::<kinds::Machine>);
         let machine = owner.and_then(|owner| cache.get(&ObjectKey::of::<kinds::Machine>(&key.namespace, &owner.name)));
         let cluster = cluster_of(cache, &object);
         let authority = cluster.as_ref().and_then(|cluster| {

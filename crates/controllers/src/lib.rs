@@ -24,7 +24,7 @@ mod wakes;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hangar_api::{Kind, Object, ObjectKey, kinds};
+use hangar_api::{Kind, Object, ObjectKey, Owner, kinds};
 use hangar_engine::cache::{Cache, Change};
 use hangar_engine::management::Management;
 use hangar_engine::pass::{PassError, Passes};
@@ -167,9 +167,7 @@ fn typed<K: Kind>(object: &Object) -> Result<K, PassError> {
 /// The Cluster that an object belongs to: by label, else by owner.
 fn cluster_of(cache: &Cache, object: &Object) -> Option<Arc<Object>> {
     let named = object.label(hangar_api::names::CLUSTER_NAME_LABEL).map(str::to_owned);
-    let is_cluster = |group: &str, kind: &str| (group, kind) == (kinds::Cluster::GROUP, kinds::Cluster::KIND);
-    let owned =
-        || object.owners().into_iter().find(|owner| is_cluster(owner.group(), &owner.kind)).map(|owner| owner.name);
+    let owned = || object.owners().into_iter().find(Owner::is::<kinds::Cluster>).map(|owner| owner.name);
     cache.get(&ObjectKey::of::<kinds::Cluster>(object.namespace(), &named.or_else(owned)?))
 }
 

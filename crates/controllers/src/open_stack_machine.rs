@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hangar_api::{Kind as _, Object, ObjectKey, kinds};
+use hangar_api::{Object, ObjectKey, Owner, kinds};
 use hangar_engine::pass::{Controller, PassError, act_on_management};
 use hangar_openstack as openstack;
 use hangar_planner::cloud::CloudAnswer;
@@ -128,7 +128,7 @@ impl Controller for OpenStackMachines {
     async fn observe(&self, key: &ObjectKey, _now: Timestamp) -> Result<Option<World>, PassError> {
         let cache = self.context.cache();
         let Some(object) = cache.get(key) else { return Ok(None) };
-        let owner = object.owners().into_iter().find(|owner| owner.kind == kinds::Machine::KIND);
+        let owner = object.owners().into_iter().find(Owner::is::<kinds::Machine>);
         let owner = owner.and_then(|owner| cache.get(&ObjectKey::of::<kinds::Machine>(&key.namespace, &owner.name)));
         let cluster = cluster_of(cache, &object);
         let infrastructure = cluster.as_ref().and_then(|cluster| referenced(cache, cluster, "/spec/infrastructureRef"));

@@ -66,13 +66,17 @@ fn in_order(objects: &[Object]) -> Vec<&Object> {
     ordered
 }
 
-/// Whether a namespace belongs to an object that names none. What can be told without asking is; it is most of every manifest.
-async fn is_namespaced(client: &Client, object: &Object) -> Result<bool> {
+/// Whether objects of a kind belong to a namespace, as far as it can be told without asking: for most of every manifest.
+fn is_known_namespaced(object: &Object) -> Option<bool> {
     if let Some(facts) = hangar_api::registry::kind(object.group(), object.kind()) {
-        return Ok(facts.namespaced());
+        return Some(facts.namespaced());
     }
-    if object.group().is_empty() {
-        return Ok(!["Namespace", "Node", "PersistentVolume"].contains(&object.kind()));
+    object.group().is_empty().then(|| !["Namespace", "Node", "PersistentVolume"].contains(&object.kind()))
+}
+
+async fn is_namespaced(client: &Client, object: &Object) -> Result<bool> {
+    if let Some(known) = is_known_namespaced(object) {
+        return Ok(known);
     }
     let version = object.api_version().rsplit('/').next().unwrap_or_default();
     let kind = GroupVersionKind::gvk(object.group(), version, object.kind());
@@ -195,5 +199,9 @@ mod tests {
         let objects = [named("Pod", "a"), named("Secret", "b"), named("Pod", "c"), named("Namespace", "d")];
         let names: Vec<&str> = in_order(&objects).iter().map(|object| object.name()).collect();
         assert_eq!(names, ["d", "b", "a", "c"]);
+        assert_eq!(
+            is_known_namespaced(&Object::named("kamaji.clastix.io/v1alpha1", "DataStore", "", "default")),
+            Some(false)
+        );
     }
 }

@@ -4,9 +4,6 @@
 
 mod plane;
 
-use std::io::Write as _;
-use std::process::Stdio;
-
 use plane::{Plane, condition, repository};
 use serde_json::{Value, json};
 
@@ -59,24 +56,14 @@ fn manifests_come_from_files_and_pipes_and_programs_are_answered_in_json() {
     assert_eq!((&up["kubernetes"], &up["clusters"]), (&json!("1.34.4"), &json!([])), "{up}");
     let text = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}\n\
                 - {apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high}, value: 7}\n";
-    let applied: Value = serde_json::from_str(&piped(&plane, &["apply", "-f", "-", "-o", "json"], text).0).unwrap();
+    let applied = plane.run_with(&["apply", "-f", "-", "-o", "json"], text);
+    let applied: Value = serde_json::from_slice(&applied.stdout).unwrap();
     assert_eq!(applied["items"][0]["metadata"]["namespace"], "default", "{applied}");
     assert_eq!(applied["items"][1]["metadata"].get("namespace"), None, "{applied}");
     assert_eq!(plane.get("priorityclass/high")["value"], 7);
-    let (_, said) =
-        piped(&plane, &["apply", "-f", "-"], "{apiVersion: example.org/v1, kind: Car, metadata: {name: x}}");
+    let refused = plane.run_with(&["apply", "-f", "-"], "{apiVersion: example.org/v1, kind: Car, metadata: {name: x}}");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("no kind Car in example.org/v1") && said.contains("api-resources"), "{said}");
-}
-
-/// What a command says on both outputs when it is given something to read.
-fn piped(plane: &Plane, arguments: &[&str], text: &str) -> (String, String) {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_hangar"));
-    command.env("HANGAR_HOME", plane.home()).args(arguments);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum as _;
-use hangar_api::{Kind as _, Object, kinds};
+use hangar_api::{Object, kinds};
 use hangar_embedded::Home;
 use indicatif::{ProgressBar, ProgressStyle};
 use kube::Client;
@@ -103,8 +103,7 @@ pub async fn run(global: &Global, wish: &Wish) -> Result<ExitCode> {
 async fn come_up(client: &Client, home: &Home, applied: Vec<Object>, output: Output, wish: &Wish) -> Result<Vec<Came>> {
     let mut clusters = vec![];
     // k0smotron has a kind of this name, too.
-    let is_cluster = |object: &Object| (object.group(), object.kind()) == (kinds::Cluster::GROUP, kinds::Cluster::KIND);
-    for cluster in applied.into_iter().filter(is_cluster) {
+    for cluster in applied.into_iter().filter(Object::is::<kinds::Cluster>) {
         let why = if wish.no_wait { vec![] } else { watch(client, home, &cluster, output, wish.timeout).await? };
         clusters.push(Came { notes: outcome::notes(client, &cluster).await?, why, cluster });
     }

@@ -7,6 +7,7 @@
     reason = "a test says what went wrong by panicking; not every test uses all"
 )]
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -50,6 +51,15 @@ impl Plane {
     /// Starts the program and leaves it running, its output to be read.
     pub fn start(&self, arguments: &[&str]) -> Child {
         self.command(arguments).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Runs the program with something to read.
+    pub fn run_with(&self, arguments: &[&str], text: &str) -> Output {
+        let mut command = self.command(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -124,7 +134,7 @@ impl Plane {
     }
 
     fn ask(&self, method: &str, path: &str, body: &str) -> String {
-        use std::io::{Read as _, Write as _};
+        use std::io::Read as _;
         let address = self.state()["cloud_url"].as_str().unwrap().trim_start_matches("http://").to_owned();
         let mut stream = std::net::TcpStream::connect(&address).unwrap();
         let length = body.len();
