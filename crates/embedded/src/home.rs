@@ -8,7 +8,7 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{Access, FlockOperation, access, flock};
 
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
@@ -123,9 +123,8 @@ impl Home {
         for directory in std::iter::once(self.path.clone()).chain(directories) {
             std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
-        let probe = self.path.join(".writable");
-        std::fs::write(&probe, b"")?;
-        std::fs::remove_file(probe)
+        // Asked, not tried with a file: commands that run at once would remove each other's.
+        Ok(access(&self.path, Access::WRITE_OK | Access::EXEC_OK)?)
     }
 }
 
@@ -166,6 +165,17 @@ mod tests {
         std::fs::set_permissions(&layer, Permissions::from_mode(0o000)).unwrap();
         home.remove().unwrap();
         assert!(!home.path().exists());
+    }
+
+    #[test]
+    fn many_may_open_a_home_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("home");
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| (0..200).for_each(|_| drop(Home::open(path.clone()).unwrap())));
+            }
+        });
     }
 
     #[test]
