@@ -84,8 +84,16 @@ impl Home {
         self.path.join("state.json")
     }
 
-    /// Takes the home for this process until the lock is dropped.
+    /// Takes the home for this process until the lock is dropped. Others learn who has it, and may ask that process to end.
     pub fn lock(&self) -> Result<HomeLock, HomeError> {
+        let mut lock = self.hold()?;
+        let broken = |source| HomeError::NotWritable { path: self.path.clone(), source };
+        write!(lock.file, "{}", std::process::id()).map_err(broken)?;
+        Ok(lock)
+    }
+
+    /// Takes the home without a name, for whoever clears it up: that is soon over, and nobody should end it.
+    pub fn hold(&self) -> Result<HomeLock, HomeError> {
         let path = self.path.join("lock");
         let broken = |source| HomeError::NotWritable { path: path.clone(), source };
         let mut file = OpenOptions::new()
@@ -101,8 +109,7 @@ impl Home {
             return Err(HomeError::InUse { path: self.path.clone(), pid });
         }
         file.set_len(0).and_then(|()| file.rewind()).map_err(broken)?;
-        write!(file, "{}", std::process::id()).map_err(broken)?;
-        Ok(HomeLock { _file: file })
+        Ok(HomeLock { file })
     }
 
     /// Whether somebody holds the lock. The question takes it for a moment, as one of many who may: see [`Home::lock`] for whoever wants it alone.
@@ -128,10 +135,10 @@ impl Home {
     }
 }
 
-/// Held while a daemon works in a home.
+/// Held while a daemon works in a home, or somebody clears it up.
 #[derive(Debug)]
 pub struct HomeLock {
-    _file: File,
+    file: File,
 }
 
 #[cfg(test)]
@@ -152,6 +159,10 @@ mod tests {
         assert!(error.contains(&std::process::id().to_string()), "{error}");
         drop(lock);
         assert!(!home.is_held());
+        let lock = home.hold().unwrap();
+        assert!(home.is_held());
+        assert_eq!(home.holder(), None, "nobody to end");
+        drop(lock);
         home.lock().unwrap();
     }
 

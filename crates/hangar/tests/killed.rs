@@ -4,6 +4,8 @@
 
 mod plane;
 
+use std::io::{BufRead as _, BufReader};
+
 use plane::{Plane, condition};
 use serde_json::Value;
 
@@ -55,13 +57,17 @@ const DELETION: [Moment; 4] = [
 #[test]
 fn killed_at_ten_moments_and_nothing_is_doubled_or_left() {
     let plane = Plane::new();
-    plane.ok(&["up", "--no-wait", "examples/kamaji-openstack.yaml"]);
-    let mut waiting = Some(plane.start(&["up", "examples/kamaji-openstack.yaml"]));
+    plane.ok(&["up"]);
+    let mut waiting = plane.start(&["up", "examples/kamaji-openstack.yaml"]);
+    // One that has not applied anything yet would start the plane again itself.
+    let mut told = BufReader::new(waiting.stdout.take().unwrap());
+    told.read_line(&mut String::new()).unwrap();
+    let mut waiting = Some((waiting, told));
     for (moment, object, reached) in CREATION {
         plane.until(object, reached);
         eprintln!("killed when {moment}");
         plane.kill();
-        if let Some(mut waiting) = waiting.take() {
+        if let Some((mut waiting, _told)) = waiting.take() {
             assert!(!waiting.wait().unwrap().success(), "whoever waits is told");
         }
         plane.ok(&["up"]);

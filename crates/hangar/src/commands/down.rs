@@ -1,15 +1,21 @@
 //! `hangar down`: the background process ends; with `--purge` its home goes too.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use hangar_embedded::Home;
+use hangar_embedded::{Home, HomeError, HomeLock};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::daemon::state_path;
 
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_secs(60);
+
 pub async fn run(home: &Home, purge: bool) -> Result<()> {
-    match stop(home).await? {
+    // Held to the end, so that nothing that is started meanwhile is taken for a leftover.
+    let (_lock, ended) = take(home).await?;
+    match clear(home).await? || ended {
         true => anstream::println!("stopped"),
         false => anstream::println!("nothing was running in {}", home.path().display()),
     }
@@ -20,25 +26,46 @@ pub async fn run(home: &Home, purge: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whoever holds the home's lock is asked to end; it takes its children with it.
-async fn stop(home: &Home) -> Result<bool> {
-    if !home.is_held() {
-        // A killed daemon may have left children, addresses on lo, control groups and its state file.
-        let left = hangar_embedded::end_leftovers(home.path()).await;
-        if let Err(left) = hangar_node::process::clear(home.path()) {
-            bail!("{left}; then run `hangar down` again");
+/// The home for ourselves. Whoever works in it is asked to end, and takes its children with it; says whether there was somebody.
+async fn take(home: &Home) -> Result<(HomeLock, bool)> {
+    let (deadline, mut asked) = (Instant::now() + PATIENCE, None);
+    loop {
+        let refused = match home.hold() {
+            Ok(lock) => return Ok((lock, asked.is_some())),
+            Err(refused @ HomeError::InUse { .. }) => refused,
+            Err(broken) => return Err(broken.into()),
+        };
+        if let Some(pid) = holder(home).filter(|pid| asked != Some(*pid)) {
+            ask_to_end(pid)?;
+            asked = Some(pid);
         }
-        drop(std::fs::remove_file(state_path(home)));
-        return Ok(left > 0);
-    }
-    let pid = home.holder().and_then(|pid| pid.parse().ok()).and_then(Pid::from_raw);
-    let Some(pid) = pid else { bail!("{} is in use, but it does not say by whom", home.path().display()) };
-    kill_process(pid, Signal::TERM).context("the background process could not be asked to end")?;
-    for _ in 0..600 {
-        if !home.is_held() {
-            return Ok(true);
+        if Instant::now() > deadline {
+            let Some(pid) = asked else { return Err(refused.into()) };
+            bail!("process {} does not end; end it with kill -9 and run `hangar down` again", pid.as_raw_nonzero());
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
-    bail!("process {} does not end; end it with kill -9 and run `hangar down` again", pid.as_raw_nonzero())
+}
+
+/// Nobody, if the home is free, or is just being cleared up or asked about.
+fn holder(home: &Home) -> Option<Pid> {
+    home.is_held().then(|| home.holder())??.parse().ok().and_then(Pid::from_raw)
+}
+
+fn ask_to_end(pid: Pid) -> Result<()> {
+    match kill_process(pid, Signal::TERM) {
+        // It ended by itself.
+        Err(Errno::SRCH) => Ok(()),
+        outcome => outcome.context("the background process could not be asked to end"),
+    }
+}
+
+/// A killed daemon may have left children, addresses on lo, control groups and its state file. Says whether something of it ran.
+async fn clear(home: &Home) -> Result<bool> {
+    let left = hangar_embedded::end_leftovers(home.path()).await;
+    if let Err(left) = hangar_node::process::clear(home.path()) {
+        bail!("{left}; then run `hangar down` again");
+    }
+    drop(std::fs::remove_file(state_path(home)));
+    Ok(left > 0)
 }

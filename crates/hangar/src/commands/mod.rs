@@ -1,5 +1,6 @@
 //! One function for each command.
 
+mod background;
 mod components;
 mod crds;
 mod describe;

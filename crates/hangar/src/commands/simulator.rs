@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Global, Guests, Output, Simulated, SimulatedOpenstack};
 use crate::commands::home;
-use crate::daemon::{DaemonState, state_path};
+use crate::daemon::DaemonState;
 
 pub async fn run(global: &Global, what: Simulated) -> Result<()> {
     match what {
@@ -79,8 +79,8 @@ fn certificate(ca_file: &Path, host: &str) -> Result<Tls> {
 
 async fn inventory(global: &Global) -> Result<()> {
     let home = home(global)?;
-    let state = std::fs::read(state_path(&home)).context("no simulated cloud runs here; start it with `hangar up`")?;
-    let state: DaemonState = serde_json::from_slice(&state)?;
+    let state = DaemonState::now(&home).filter(|state| state.ready);
+    let state = state.context("no simulated cloud runs here; start it with `hangar up`")?;
     let body = get(&format!("{}/admin/inventory", state.cloud_url)).await?;
     let value: serde_json::Value = serde_json::from_slice(&body)?;
     if global.output == Output::Json {

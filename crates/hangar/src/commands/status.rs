@@ -8,20 +8,18 @@ use kube::api::ListParams;
 use serde_json::{Value, json};
 
 use crate::cli::{Global, Output};
-use crate::daemon::{DaemonState, state_path};
+use crate::daemon::DaemonState;
 use crate::{health, management};
 
 pub async fn run(global: &Global, home: &Home) -> Result<()> {
-    let state =
-        std::fs::read(state_path(home)).ok().and_then(|bytes| serde_json::from_slice::<DaemonState>(&bytes).ok());
-    let running = home.is_held();
+    let (running, state) = (home.is_held(), DaemonState::now(home));
     let mut report = json!({
         "home": home.path(),
         "running": running,
         "stage": if running { state.as_ref().map_or("starting", |state| state.stage.as_str()) } else { "stopped" },
-        "error": state.as_ref().and_then(|state| state.error.clone()),
-        "pid": state.as_ref().filter(|_| running).map(|state| state.pid),
-        "cloud": state.as_ref().filter(|_| running).map(|state| state.cloud_url.clone()),
+        "error": DaemonState::last(home).and_then(|state| state.error),
+        "pid": state.as_ref().map(|state| state.pid),
+        "cloud": state.as_ref().map(|state| state.cloud_url.clone()),
         "kubeconfig": home.kubeconfig(),
         "logs": home.logs(),
     });
@@ -63,7 +61,7 @@ fn print(report: &Value) {
     let rows = [
         ("home", text("home")),
         ("state", text("stage")),
-        ("pid", report["pid"].to_string()),
+        ("pid", report["pid"].as_u64().map_or_else(|| "-".to_owned(), |pid| pid.to_string())),
         ("cloud", text("cloud")),
         ("kubeconfig", text("kubeconfig")),
         ("logs", text("logs")),

@@ -1,28 +1,23 @@
 //! `hangar up`: components, background process, manifest, live tree.
 
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use clap::ValueEnum as _;
 use hangar_api::{Object, kinds};
 use hangar_embedded::Home;
-use indicatif::{ProgressBar, ProgressStyle};
 use kube::Client;
 use semver::Version;
 
+use super::background;
 use super::live_tree::watch;
 use super::outcome::{self, Came, Outcome};
 use crate::cli::{Global, Output, When};
 use crate::commands::{components, home, store};
-use crate::daemon::{DaemonState, log_path, state_path};
+use crate::management;
 use crate::manifest::Manifest;
-use crate::{health, management};
-
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Longer than the longest pause between two starts of a process.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
 /// What was typed.
 pub struct Wish {
@@ -62,7 +57,7 @@ pub async fn run(global: &Global, wish: &Wish) -> Result<ExitCode> {
     let version = hangar_embedded::choose_version(&home, wish.kubernetes.as_ref())?;
     components::fetch(&store(global), &components::of_plane(&version)).await?;
     let got = began.elapsed();
-    let state = start(global, &home, wish).await?;
+    let state = background::start(global, &home, wish).await?;
     if wish.kubernetes.as_ref().is_some_and(|asked| state.kubernetes != asked.to_string()) {
         bail!(
             "the plane runs Kubernetes {} already; run `hangar down`, then `hangar up --kubernetes {version}`",
@@ -118,110 +113,4 @@ pub fn variables(home: &Home) -> impl Fn(&str) -> Option<String> + use<> {
     let clouds = std::fs::read(home.path().join("clouds.yaml")).ok();
     let clouds = clouds.map(|bytes| base64::engine::general_purpose::STANDARD.encode(bytes));
     move |name| std::env::var(name).ok().or_else(|| clouds.clone().filter(|_| name == CLOUD_VARIABLE))
-}
-
-/// Starts the background process unless it runs, and waits until it is ready.
-async fn start(global: &Global, home: &Home, wish: &Wish) -> Result<DaemonState> {
-    let bar = spinner();
-    bar.set_message("starting the management plane");
-    let state = loop {
-        let child = if home.is_held() {
-            None
-        } else {
-            drop(std::fs::remove_file(state_path(home)));
-            Some(spawn(global, home, wish)?)
-        };
-        let is_new = child.is_some();
-        let state = wait_until_ready(home, child, &bar).await;
-        if is_new || state.is_err() {
-            break state;
-        }
-        // One that was just being killed may have looked alive: its lock tells.
-        tokio::time::sleep(LOOK_AGAIN).await;
-        if home.is_held() {
-            break match until_it_answers(home, &bar).await {
-                Ok(()) => state,
-                Err(error) => Err(error),
-            };
-        }
-    };
-    bar.finish_and_clear();
-    state
-}
-
-/// One that runs already may be in trouble: a process that ended is on its way back, or never will be.
-async fn until_it_answers(home: &Home, bar: &ProgressBar) -> Result<()> {
-    let deadline = Instant::now() + ANSWERS_WITHIN;
-    loop {
-        match health::check(home).await {
-            Ok(()) => return Ok(()),
-            Err(error) if Instant::now() > deadline || error.is::<hangar_embedded::room::NoRoom>() => {
-                return Err(error);
-            }
-            Err(error) => bar.set_message(format!("waiting: {error:#}")),
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-}
-
-fn spawn(global: &Global, home: &Home, wish: &Wish) -> Result<std::process::Child> {
-    use std::os::unix::process::CommandExt as _;
-    let log = log_path(home);
-    let file = std::fs::OpenOptions::new().create(true).append(true).open(&log)?;
-    let program = std::env::current_exe().context("cannot find the program itself")?;
-    let mut command = std::process::Command::new(program);
-    command.arg("daemon").arg("--home").arg(home.path());
-    if let Some(version) = &wish.kubernetes {
-        command.arg("--kubernetes").arg(version.to_string());
-    }
-    if let Some(when) = wish.substitute {
-        command.arg(format!("--substitute-versions={}", when.word()));
-    }
-    if let Some(directory) = &global.components {
-        command.arg("--components").arg(std::path::absolute(directory)?);
-    }
-    if let Some(mirror) = &global.mirror {
-        command.arg("--mirror").arg(mirror);
-    }
-    command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).process_group(0);
-    command.spawn().context("the background process could not be started")
-}
-
-async fn wait_until_ready(
-    home: &Home,
-    mut child: Option<std::process::Child>,
-    bar: &ProgressBar,
-) -> Result<DaemonState> {
-    loop {
-        let state =
-            std::fs::read(state_path(home)).ok().and_then(|bytes| serde_json::from_slice::<DaemonState>(&bytes).ok());
-        match state {
-            Some(DaemonState { error: Some(error), .. }) => {
-                bail!("the management plane did not start: {error}\n  its log: {}", log_path(home).display())
-            }
-            Some(state) if state.ready => return Ok(state),
-            Some(state) => bar.set_message(state.stage),
-            None => {}
-        }
-        if child.is_none() && !home.is_held() {
-            return Ok(DaemonState::default());
-        }
-        if let Some(Ok(Some(status))) = child.as_mut().map(std::process::Child::try_wait) {
-            let log = log_path(home);
-            let text = std::fs::read_to_string(&log).unwrap_or_default();
-            let last = text.lines().last().unwrap_or_default();
-            bail!("the background process ended ({status}): {last}\n  its log: {}", log.display());
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-    }
-}
-
-fn spinner() -> ProgressBar {
-    let bar = ProgressBar::new_spinner();
-    bar.set_style(
-        ProgressStyle::with_template("{spinner} {msg} ({elapsed})")
-            .unwrap_or_else(|_| ProgressStyle::default_spinner()),
-    );
-    bar.enable_steady_tick(Duration::from_millis(120));
-    bar
 }

@@ -24,6 +24,19 @@ pub struct DaemonState {
     pub substitution: String,
 }
 
+impl DaemonState {
+    /// The last word of whoever worked in a home; it may be gone.
+    pub fn last(home: &Home) -> Option<Self> {
+        serde_json::from_slice(&std::fs::read(state_path(home)).ok()?).ok()
+    }
+
+    /// What whoever works in a home now says.
+    pub fn now(home: &Home) -> Option<Self> {
+        let state = Self::last(home)?;
+        (home.is_held() && home.holder()? == state.pid.to_string()).then_some(state)
+    }
+}
+
 pub fn state_path(home: &Home) -> PathBuf {
     home.path().join("daemon.json")
 }
@@ -80,7 +93,7 @@ impl Reporter {
         let clouds: Vec<_> =
             calls.map(|counts| serde_json::json!({ "calls": counts.calls, "tokens": counts.tokens })).collect();
         let counts = serde_json::json!({ "management": by_verb, "conflicts": conflicts, "clouds": clouds });
-        drop(std::fs::write(home.path().join("counts.json"), counts.to_string()));
+        drop(hangar_node::small_file::note(&home.path().join("counts.json"), counts.to_string().as_bytes()));
     }
 
     fn change(&self, change: impl FnOnce(&mut DaemonState)) {
