@@ -1,5 +1,6 @@
 //! The command line, and the wiring of the parts. Nothing else.
 
+mod apply;
 mod cli;
 mod commands;
 mod daemon;

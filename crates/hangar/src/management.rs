@@ -1,12 +1,13 @@
-//! Talking to the management plane as a user does: clients, applying, snapshots for the views.
+//! Talking to the management plane as a user does: clients, and snapshots for the views.
 
 use anyhow::{Context as _, Result, bail};
-use hangar_api::{Kind as _, Object, kinds};
+use hangar_api::names::CLUSTER_NAME_LABEL;
+use hangar_api::{Kind, Object, kinds};
 use hangar_engine::management::{api_of, stripped};
 use hangar_views::Snapshot;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, ValidationDirective};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::GroupVersionKind;
+use kube::core::{GroupVersionKind, TypeMeta};
 use kube::{Client, Config};
 
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
@@ -54,127 +55,49 @@ async fn somebody_listens(server: &http::Uri) -> Result<()> {
     Ok(())
 }
 
-/// What others refer to goes first, so that nobody has to wait for it; else the order of the manifest.
-fn in_order(objects: &[Object]) -> Vec<&Object> {
-    let mut ordered: Vec<&Object> = objects.iter().collect();
-    ordered.sort_by_key(|object| match object.kind() {
-        "Namespace" => 0,
-        "CustomResourceDefinition" => 1,
-        "Secret" | "ConfigMap" | "ServiceAccount" => 2,
-        _ => 3,
-    });
-    ordered
-}
-
-/// Whether objects of a kind belong to a namespace, as far as it can be told without asking: for most of every manifest.
-fn is_known_namespaced(object: &Object) -> Option<bool> {
-    if let Some(facts) = hangar_api::registry::kind(object.group(), object.kind()) {
-        return Some(facts.namespaced());
-    }
-    object.group().is_empty().then(|| !["Namespace", "Node", "PersistentVolume"].contains(&object.kind()))
-}
-
-async fn is_namespaced(client: &Client, object: &Object) -> Result<bool> {
-    if let Some(known) = is_known_namespaced(object) {
-        return Ok(known);
-    }
-    let version = object.api_version().rsplit('/').next().unwrap_or_default();
-    let kind = GroupVersionKind::gvk(object.group(), version, object.kind());
-    match kube::discovery::oneshot::pinned_kind(client, &kind).await {
-        Ok((_, capabilities)) => Ok(capabilities.scope == kube::discovery::Scope::Namespaced),
-        Err(kube::Error::Discovery(_) | kube::Error::Api(_)) => bail!(
-            "{}: the management plane knows no kind {} in {}: see `hangar kubectl -- api-resources`, or apply its definition first",
-            object.key(),
-            object.kind(),
-            object.api_version()
-        ),
-        Err(error) => Err(error).with_context(|| format!("{} could not be applied", object.key())),
-    }
-}
-
-/// The Gateway API's definitions, which are there only when somebody needs them.
-pub async fn gateway_api(client: &Client) -> Result<()> {
-    let installed = hangar_node::process::install_gateway_api(client).await;
-    installed.context("the definitions of the Gateway API could not be installed")
-}
-
-/// Applies objects as a user would, refusing what no schema knows; returns them as they are stored.
-pub async fn apply(client: &Client, objects: &[Object], namespace: &str) -> Result<Vec<Object>> {
-    let mut applied = vec![];
-    if objects.iter().any(|object| object.group() == "gateway.networking.k8s.io") {
-        gateway_api(client).await?;
-    }
-    for object in in_order(objects) {
-        let mut object = object.clone();
-        if object.namespace().is_empty() && is_namespaced(client, &object).await? {
-            object.0["metadata"]["namespace"] = namespace.into();
-        }
-        let params = PatchParams {
-            field_validation: Some(ValidationDirective::Strict),
-            ..PatchParams::apply("hangar-user").force()
-        };
-        let answer = api_of(client, &object).patch(object.name(), &params, &Patch::Apply(&object.0)).await;
-        match answer {
-            Ok(stored) => applied.push(stripped(stored)),
-            Err(kube::Error::Api(status)) => bail!("{} was refused: {}", object.key(), status.message),
-            Err(error) => return Err(error).with_context(|| format!("{} could not be applied", object.key())),
-        }
-    }
-    Ok(applied)
-}
-
 /// Everything that the tree of a cluster shows; nothing if there is no such cluster.
 pub async fn snapshot(client: &Client, namespace: &str, name: &str) -> Result<Option<Snapshot>> {
-    let Some(cluster) = list(client, kinds::Cluster::GROUP, kinds::Cluster::VERSION, kinds::Cluster::KIND, namespace)
-        .await?
-        .into_iter()
-        .find(|cluster| cluster.name() == name)
-    else {
-        return Ok(None);
-    };
-    let infrastructure = referenced(client, &cluster, "/spec/infrastructureRef").await?;
-    let control_plane = referenced(client, &cluster, "/spec/controlPlaneRef").await?;
-    let of_cluster = |objects: Vec<Object>| -> Vec<Object> {
-        objects
-            .into_iter()
-            .filter(|object| {
-                object.label("cluster.x-k8s.io/cluster-name") == Some(name) || object.text("/spec/clusterName") == name
-            })
-            .collect()
-    };
-    let core = kinds::Cluster::GROUP;
+    let cluster = Object::named(&hub::<kinds::Cluster>(), kinds::Cluster::KIND, namespace, name);
+    let Some(cluster) = api_of(client, &cluster).get_opt(name).await?.map(stripped) else { return Ok(None) };
+    // A deployment that came before its cluster carries no label yet; what comes from one does.
+    let labelled = format!("{CLUSTER_NAME_LABEL}={name}");
+    let (infrastructure, control_plane, mut deployments, sets, machines, infrastructure_machines, bootstrap_configs) =
+        tokio::try_join!(
+            referenced(client, &cluster, "/spec/infrastructureRef"),
+            referenced(client, &cluster, "/spec/controlPlaneRef"),
+            list::<kinds::MachineDeployment>(client, namespace, ""),
+            list::<kinds::MachineSet>(client, namespace, &labelled),
+            list::<kinds::Machine>(client, namespace, &labelled),
+            list::<kinds::OpenStackMachine>(client, namespace, &labelled),
+            list::<kinds::KubeadmConfig>(client, namespace, &labelled),
+        )?;
+    deployments.retain(|deployment| deployment.text("/spec/clusterName") == name);
     Ok(Some(Snapshot {
         infrastructure,
         control_plane,
-        deployments: of_cluster(list(client, core, "v1beta2", kinds::MachineDeployment::KIND, namespace).await?),
-        sets: of_cluster(list(client, core, "v1beta2", kinds::MachineSet::KIND, namespace).await?),
-        machines: of_cluster(list(client, core, "v1beta2", kinds::Machine::KIND, namespace).await?),
-        infrastructure_machines: of_cluster(
-            list(client, kinds::OpenStackMachine::GROUP, "v1beta1", kinds::OpenStackMachine::KIND, namespace).await?,
-        ),
-        bootstrap_configs: of_cluster(
-            list(client, kinds::KubeadmConfig::GROUP, "v1beta2", kinds::KubeadmConfig::KIND, namespace).await?,
-        ),
+        deployments,
+        sets,
+        machines,
+        infrastructure_machines,
+        bootstrap_configs,
         cluster,
     }))
 }
 
-async fn list(client: &Client, group: &str, version: &str, kind: &str, namespace: &str) -> Result<Vec<Object>> {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+/// The version in which we read a kind, with its group.
+fn hub<K: Kind>() -> String {
+    format!("{}/{}", K::GROUP, K::VERSION)
+}
+
+async fn list<K: Kind>(client: &Client, namespace: &str, labels: &str) -> Result<Vec<Object>> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(K::GROUP, K::VERSION, K::KIND));
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    Ok(api
-        .list(&ListParams::default())
-        .await?
-        .items
-        .into_iter()
-        .map(|mut object| {
-            object.types.get_or_insert(kube::core::TypeMeta {
-                api_version: format!("{group}/{version}"),
-                kind: kind.to_owned(),
-            });
-            stripped(object)
-        })
-        .collect())
+    let listed = api.list(&ListParams::default().labels(labels)).await?;
+    let typed = |mut object: DynamicObject| {
+        object.types.get_or_insert_with(|| TypeMeta { api_version: hub::<K>(), kind: K::KIND.to_owned() });
+        stripped(object)
+    };
+    Ok(listed.items.into_iter().map(typed).collect())
 }
 
 async fn referenced(client: &Client, cluster: &Object, pointer: &str) -> Result<Option<Object>> {
@@ -187,21 +110,4 @@ async fn referenced(client: &Client, cluster: &Object, pointer: &str) -> Result<
     let Some(facts) = hangar_api::registry::kind(group, kind) else { return Ok(None) };
     let object = Object::named(&facts.hub_api_version(), kind, cluster.namespace(), name);
     Ok(api_of(client, &object).get_opt(name).await?.map(stripped))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_others_refer_to_is_applied_first() {
-        let named = |kind: &str, name: &str| Object::named("v1", kind, "", name);
-        let objects = [named("Pod", "a"), named("Secret", "b"), named("Pod", "c"), named("Namespace", "d")];
-        let names: Vec<&str> = in_order(&objects).iter().map(|object| object.name()).collect();
-        assert_eq!(names, ["d", "b", "a", "c"]);
-        assert_eq!(
-            is_known_namespaced(&Object::named("kamaji.clastix.io/v1alpha1", "DataStore", "", "default")),
-            Some(false)
-        );
-    }
 }

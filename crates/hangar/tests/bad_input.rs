@@ -49,6 +49,19 @@ fn without_go_and_without_a_network_the_ways_out_are_named() {
     }
 }
 
+const MICE: &str = "
+{apiVersion: example.org/v1, kind: Mouse, metadata: {name: grey}}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: mice.example.org}
+spec:
+  group: example.org
+  names: {kind: Mouse, plural: mice}
+  scope: Namespaced
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+";
+
 #[test]
 fn manifests_come_from_files_and_pipes_and_programs_are_answered_in_json() {
     let plane = Plane::new();
@@ -64,6 +77,10 @@ fn manifests_come_from_files_and_pipes_and_programs_are_answered_in_json() {
     let refused = plane.run_with(&["apply", "-f", "-"], "{apiVersion: example.org/v1, kind: Car, metadata: {name: x}}");
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("no kind Car in example.org/v1") && said.contains("api-resources"), "{said}");
+    // With its definition, whatever its plural, and whichever stands first.
+    let with_definition = plane.run_with(&["apply", "-f", "-"], MICE);
+    assert!(with_definition.status.success(), "{}", String::from_utf8_lossy(&with_definition.stderr));
+    assert_eq!(plane.get("mice.example.org/grey")["metadata"]["namespace"], "default");
 }
 
 #[test]

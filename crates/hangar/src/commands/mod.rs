@@ -21,7 +21,7 @@ use hangar_embedded::{Home, Store, StoreOptions, Substitution};
 
 use crate::cli::{Cli, Command, Described, Global, Got, Output, Substitute, When};
 use crate::manifest::Manifest;
-use crate::{daemon, management};
+use crate::{apply, daemon, management};
 
 pub async fn run(cli: Cli) -> Result<ExitCode> {
     let global = cli.global;
@@ -54,7 +54,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Apply { filename } => {
             let home = home(&global)?;
             let objects = Manifest::read(&filename)?.objects(&up::variables(&home))?;
-            let applied = management::apply(&management::of_home(&home).await?, &objects, &global.namespace).await?;
+            let applied = apply::apply(&management::of_home(&home).await?, &objects, &global.namespace).await?;
             match global.output {
                 Output::Json => {
                     let items: Vec<_> = applied.into_iter().map(|object| object.0).collect();

@@ -16,8 +16,8 @@ use super::live_tree::watch;
 use super::outcome::{self, Came, Outcome};
 use crate::cli::{Global, Output, When};
 use crate::commands::{components, home, store};
-use crate::management;
 use crate::manifest::Manifest;
+use crate::{apply, management};
 
 /// What was typed.
 pub struct Wish {
@@ -74,12 +74,12 @@ pub async fn run(global: &Global, wish: &Wish) -> Result<ExitCode> {
     let started = began.elapsed();
     let client = management::of_home(&home).await?;
     if wish.gateway_api {
-        management::gateway_api(&client).await?;
+        apply::gateway_api(&client).await?;
     }
     let mut clusters = vec![];
     if let Some(manifest) = manifest {
         let objects = manifest.objects(&variables(&home))?;
-        let applied = management::apply(&client, &objects, &global.namespace).await?;
+        let applied = apply::apply(&client, &objects, &global.namespace).await?;
         if global.output == Output::Text {
             anstream::println!("applied {} objects of {}", applied.len(), manifest.name);
         }

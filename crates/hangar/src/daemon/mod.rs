@@ -115,7 +115,7 @@ async fn serve(home: &Home, store: &Store, wish: &Wish, reporter: &Reporter) -> 
         }
     }
     if wish.gateway_api {
-        crate::management::gateway_api(&client).await?;
+        crate::apply::gateway_api(&client).await?;
     }
 
     reporter.stage("starting the cloud, the node and the controllers");
