@@ -10,6 +10,7 @@ pub mod conversion;
 pub mod crds;
 pub mod kinds;
 pub mod object;
+pub mod references;
 pub mod registry;
 pub mod review;
 pub mod version;

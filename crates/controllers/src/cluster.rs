@@ -21,14 +21,8 @@ impl Controller for Clusters {
         let cache = self.0.cache();
         let Some(object) = cache.get(key) else { return Ok(None) };
         let members = |kind: &str| cache.of_cluster(&key.namespace, &key.name, kind).iter().map(owned).collect();
-        let mut deployments: Vec<Object> = members(kinds::MachineDeployment::KIND);
-        // Those that have not got their label yet count as well.
-        for early in cache.all::<kinds::MachineDeployment>() {
-            let ours = early.namespace() == key.namespace && early.text("/spec/clusterName") == key.name;
-            if ours && !deployments.iter().any(|known| known.name() == early.name()) {
-                deployments.push(owned(&early));
-            }
-        }
+        // By their own word: those that have not got their label yet count as well.
+        let deployments = cache.referring_to(key).iter().map(owned).collect();
         Ok(Some(World {
             cluster: typed(&object)?,
             infrastructure: referenced(cache, &object, "/spec/infrastructureRef").as_ref().map(owned),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hangar_api::{Object, ObjectKey, kinds};
+use hangar_api::{Object, ObjectKey};
 use hangar_engine::pass::{Controller, PassError, act_on_management};
 use hangar_planner::data_store::{self as planner, World};
 use hangar_planner::{Effect, Plan, Reason, Step};
@@ -20,9 +20,8 @@ impl Controller for DataStores {
     async fn observe(&self, key: &ObjectKey, _now: Timestamp) -> Result<Option<World>, PassError> {
         let cache = self.0.cache();
         let Some(object) = cache.get(key) else { return Ok(None) };
-        let planes = cache.all::<kinds::KamajiControlPlane>();
-        let users = planes.iter().filter(|plane| plane.text("/spec/dataStoreName") == key.name);
-        let used_by = users.map(|plane| format!("{}/{}", plane.namespace(), plane.name())).collect();
+        let users = cache.referring_to(key);
+        let used_by = users.iter().map(|plane| format!("{}/{}", plane.namespace(), plane.name())).collect();
         Ok(Some(World { store: typed(&object)?, used_by, missing_secret: None, object: owned(&object), refusal: None }))
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
-use hangar_api::{Object, ObjectKey, kinds};
+use hangar_api::{Object, ObjectKey, kinds, references};
 use hangar_engine::pass::{Controller, PassError, act_on_management};
 use hangar_planner::kamaji_control_plane::{self as planner, DatastoreView, World};
 use hangar_planner::step::{DatastoreCall, Signer, TenantAnswer};
@@ -36,10 +36,10 @@ impl KamajiControlPlanes {
     }
 
     /// The DataStore with everything that it refers to.
-    async fn datastore(&self, name: &str) -> Result<(DatastoreAccess, Signer), DatastoreView> {
-        let store = self.context.cache().get(&ObjectKey::of::<kinds::DataStore>("", name));
-        let store = store.ok_or_else(|| DatastoreView::Missing(name.to_owned()))?;
-        let unusable = |why: &str| DatastoreView::Unusable(format!("DataStore {name}: {why}"));
+    async fn datastore(&self, key: &ObjectKey) -> Result<(DatastoreAccess, Signer), DatastoreView> {
+        let store = self.context.cache().get(key);
+        let store = store.ok_or_else(|| DatastoreView::Missing(key.name.clone()))?;
+        let unusable = |why: &str| DatastoreView::Unusable(format!("DataStore {}: {why}", key.name));
         if store.text("/spec/driver") != "etcd" {
             return Err(unusable("only the driver etcd is built yet"));
         }
@@ -119,9 +119,7 @@ impl Controller for KamajiControlPlanes {
                 .as_ref()
                 .map(owned)
         };
-        let store =
-            kind.spec.data_store_name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| "default".into());
-        let datastore = match self.datastore(&store).await {
+        let datastore = match self.datastore(&references::data_store(&object)).await {
             Ok((access, authority)) => DatastoreView::Ready { endpoints: access.endpoints, authority },
             Err(view) => view,
         };
@@ -169,17 +167,11 @@ impl Controller for KamajiControlPlanes {
                 act_on_management(self.context.management(), Step::Apply(secret)).await
             }
             Step::Datastore(call) => {
-                let name = world
-                    .kind
-                    .spec
-                    .data_store_name
-                    .clone()
-                    .filter(|name| !name.is_empty())
-                    .unwrap_or_else(|| "default".into());
+                let store = references::data_store(&world.object);
                 let (access, _) = self
-                    .datastore(&name)
+                    .datastore(&store)
                     .await
-                    .map_err(|_| refused("DataStoreUnusable", format!("DataStore {name} cannot be used")))?;
+                    .map_err(|_| refused("DataStoreUnusable", format!("DataStore {} cannot be used", store.name)))?;
                 self.context
                     .datastores
                     .call(&access, &call)

@@ -24,7 +24,7 @@ mod wakes;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use hangar_api::{Kind, Object, ObjectKey, Owner, kinds};
+use hangar_api::{Kind, Object, ObjectKey, Owner, kinds, references};
 use hangar_engine::cache::{Cache, Change};
 use hangar_engine::management::Management;
 use hangar_engine::pass::{PassError, Passes};
@@ -173,10 +173,7 @@ fn cluster_of(cache: &Cache, object: &Object) -> Option<Arc<Object>> {
 
 /// What a reference points at; only group and kind count, never the version.
 fn referenced(cache: &Cache, object: &Object, pointer: &str) -> Option<Arc<Object>> {
-    let reference = object.get(pointer);
-    let (group, kind, name) =
-        (reference["apiGroup"].as_str()?, reference["kind"].as_str()?, reference["name"].as_str()?);
-    cache.get(&ObjectKey::new(group, kind, object.namespace(), name))
+    cache.get(&references::target(object, pointer)?)
 }
 
 fn owned(object: &Arc<Object>) -> Object {

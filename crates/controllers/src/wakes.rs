@@ -4,6 +4,7 @@
 //! heartbeat of one object is not a storm of passes.
 
 use hangar_api::names::CLUSTER_NAME_LABEL;
+use hangar_api::references::{self, target};
 use hangar_api::{Kind, Object, ObjectKey, kinds};
 use hangar_engine::cache::{Cache, Change};
 
@@ -69,7 +70,6 @@ fn lookers(change: &Change, object: &Object, cache: &Cache) -> Vec<ObjectKey> {
             ];
             if differs(change, &read) {
                 let all = [
-                    kinds::MachineDeployment::KIND,
                     kinds::MachineSet::KIND,
                     kinds::Machine::KIND,
                     kinds::KubeadmConfig::KIND,
@@ -77,8 +77,7 @@ fn lookers(change: &Change, object: &Object, cache: &Cache) -> Vec<ObjectKey> {
                 ];
                 keys.extend(of_cluster(object.name(), &all));
                 // A deployment that came before its cluster carries no label yet.
-                let early = cache.all::<kinds::MachineDeployment>();
-                keys.extend(early.iter().filter(|md| md.text("/spec/clusterName") == object.name()).map(|md| md.key()));
+                keys.extend(referring(cache, object));
             }
             keys
         }
@@ -92,7 +91,11 @@ fn lookers(change: &Change, object: &Object, cache: &Cache) -> Vec<ObjectKey> {
         kinds::OpenStackCluster::KIND => referring(cache, object),
         kinds::KamajiControlPlane::KIND => {
             let mut keys = referring(cache, object);
-            keys.extend(cache.all::<kinds::DataStore>().iter().map(|store| store.key()));
+            if differs(change, &["/spec/dataStoreName"]) {
+                keys.extend(
+                    [&change.old, &change.new].into_iter().flatten().map(|plane| references::data_store(plane)),
+                );
+            }
             if differs(change, &["/status/version", "/spec/version"]) {
                 keys.extend(of_cluster(cluster, &[kinds::MachineSet::KIND]));
             }
@@ -122,49 +125,14 @@ fn lookers(change: &Change, object: &Object, cache: &Cache) -> Vec<ObjectKey> {
             .into_iter()
             .filter(|key| key.name == object.name())
             .collect(),
-        "KubeadmConfigTemplate" | "OpenStackMachineTemplate" => {
-            [cache.all::<kinds::MachineSet>(), cache.all::<kinds::MachineDeployment>()]
-                .concat()
-                .iter()
-                .filter(|set| {
-                    refers_to(set, "/spec/template/spec/bootstrap/configRef", object)
-                        || refers_to(set, "/spec/template/spec/infrastructureRef", object)
-                })
-                .map(|set| set.key())
-                .collect()
-        }
-        kinds::DataStore::KIND => cache
-            .all::<kinds::KamajiControlPlane>()
-            .iter()
-            .filter(|plane| plane.text("/spec/dataStoreName") == object.name())
-            .map(|plane| plane.key())
-            .collect(),
+        "KubeadmConfigTemplate" | "OpenStackMachineTemplate" | kinds::DataStore::KIND => referring(cache, object),
         _ => vec![],
     }
 }
 
-/// Clusters whose references name this object.
+/// Those whose references name this object.
 fn referring(cache: &Cache, object: &Object) -> Vec<ObjectKey> {
-    let clusters = cache.all::<kinds::Cluster>();
-    let naming = clusters.iter().filter(|cluster| cluster.namespace() == object.namespace());
-    naming
-        .filter(|cluster| {
-            refers_to(cluster, "/spec/infrastructureRef", object) || refers_to(cluster, "/spec/controlPlaneRef", object)
-        })
-        .map(|cluster| cluster.key())
-        .collect()
-}
-
-fn refers_to(from: &Object, pointer: &str, object: &Object) -> bool {
-    let reference = from.get(pointer);
-    from.namespace() == object.namespace() && reference["kind"] == object.kind() && reference["name"] == object.name()
-}
-
-fn target(object: &Object, pointer: &str) -> Option<ObjectKey> {
-    let reference = object.get(pointer);
-    let (group, kind, name) =
-        (reference["apiGroup"].as_str()?, reference["kind"].as_str()?, reference["name"].as_str()?);
-    Some(ObjectKey::new(group, kind, object.namespace(), name))
+    cache.referring_to(&object.key()).iter().map(|from| from.key()).collect()
 }
 
 fn differs(change: &Change, pointers: &[&str]) -> bool {

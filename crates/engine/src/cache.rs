@@ -3,11 +3,14 @@
 //! Holds: an object never goes back to an older version, whether news comes from a watch or from our own write; what was deleted does not
 //! come back because an old event arrives late.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hangar_api::names::CLUSTER_NAME_LABEL;
-use hangar_api::{Kind, Object, ObjectKey};
+use hangar_api::{Kind, Object, ObjectKey, references};
+
+/// News that come late are on their way for seconds; by then far fewer objects were deleted.
+const TOMBS: usize = 10_000;
 
 /// A change of the cache.
 #[derive(Debug, Clone)]
@@ -28,8 +31,12 @@ struct Inner {
     by_owner: BTreeMap<String, BTreeSet<ObjectKey>>,
     /// By namespace and cluster name.
     by_cluster: BTreeMap<(String, String), BTreeSet<ObjectKey>>,
+    /// By what each object refers to.
+    by_reference: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// The version at which an object was seen to be deleted.
     tombs: BTreeMap<ObjectKey, (String, u64)>,
+    /// The same, the oldest first.
+    buried: VecDeque<ObjectKey>,
 }
 
 impl Cache {
@@ -52,6 +59,13 @@ impl Cache {
         let inner = self.inner();
         let keys = inner.by_cluster.get(&(namespace.to_owned(), cluster.to_owned())).into_iter().flatten();
         keys.filter(|key| key.kind == kind).filter_map(|key| inner.objects.get(key).cloned()).collect()
+    }
+
+    /// Those who refer to an object, which need not be there.
+    pub fn referring_to(&self, key: &ObjectKey) -> Vec<Arc<Object>> {
+        let inner = self.inner();
+        let keys = inner.by_reference.get(key).into_iter().flatten();
+        keys.filter_map(|key| inner.objects.get(key).cloned()).collect()
     }
 
     pub fn all<K: Kind>(&self) -> Vec<Arc<Object>> {
@@ -96,7 +110,7 @@ impl Cache {
         }
         let old = inner.objects.remove(&key)?;
         inner.unindex(&key, &old);
-        inner.tombs.insert(key.clone(), (gone.uid().to_owned(), version(gone)));
+        inner.bury(&key, gone);
         Some(Change { key, old: Some(old), new: None })
     }
 
@@ -113,31 +127,49 @@ impl Cache {
 impl Inner {
     fn index(&mut self, key: &ObjectKey, object: &Object) {
         for owner in object.owners() {
-            self.by_owner.entry(owner.uid).or_default().insert(key.clone());
+            add(&mut self.by_owner, owner.uid, key);
+        }
+        for target in references::of(object) {
+            add(&mut self.by_reference, target, key);
         }
         if let Some(cluster) = object.label(CLUSTER_NAME_LABEL) {
-            self.by_cluster.entry((key.namespace.clone(), cluster.to_owned())).or_default().insert(key.clone());
+            add(&mut self.by_cluster, (key.namespace.clone(), cluster.to_owned()), key);
         }
     }
 
     fn unindex(&mut self, key: &ObjectKey, object: &Object) {
         for owner in object.owners() {
-            if let Some(keys) = self.by_owner.get_mut(&owner.uid) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.by_owner.remove(&owner.uid);
-                }
-            }
+            take(&mut self.by_owner, &owner.uid, key);
+        }
+        for target in references::of(object) {
+            take(&mut self.by_reference, &target, key);
         }
         if let Some(cluster) = object.label(CLUSTER_NAME_LABEL) {
-            let at = (key.namespace.clone(), cluster.to_owned());
-            if let Some(keys) = self.by_cluster.get_mut(&at) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.by_cluster.remove(&at);
-                }
-            }
+            take(&mut self.by_cluster, &(key.namespace.clone(), cluster.to_owned()), key);
         }
+    }
+
+    fn bury(&mut self, key: &ObjectKey, gone: &Object) {
+        self.tombs.insert(key.clone(), (gone.uid().to_owned(), version(gone)));
+        self.buried.push_back(key.clone());
+        if self.buried.len() > TOMBS
+            && let Some(oldest) = self.buried.pop_front()
+        {
+            self.tombs.remove(&oldest);
+        }
+    }
+}
+
+fn add<At: Ord>(index: &mut BTreeMap<At, BTreeSet<ObjectKey>>, at: At, key: &ObjectKey) {
+    index.entry(at).or_default().insert(key.clone());
+}
+
+/// Nothing stays of a place where nothing is left.
+fn take<At: Ord>(index: &mut BTreeMap<At, BTreeSet<ObjectKey>>, at: &At, key: &ObjectKey) {
+    let Some(keys) = index.get_mut(at) else { return };
+    keys.remove(key);
+    if keys.is_empty() {
+        index.remove(at);
     }
 }
 
@@ -148,6 +180,8 @@ fn version(object: &Object) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use hangar_api::kinds;
+
     use super::*;
 
     fn secret(uid: &str, version: u64) -> Object {
@@ -185,6 +219,37 @@ mod tests {
         assert_eq!(cache.of_cluster("default", "c", "Secret").len(), 1);
         cache.remove(&secret("a", 2));
         assert!(cache.of_cluster("default", "c", "Secret").is_empty());
+    }
+
+    #[test]
+    fn whoever_refers_is_found_under_what_it_refers_to_now() {
+        let cache = Cache::default();
+        let plane = |version: u64, store: &str| {
+            let mut plane = Object::named("controlplane.cluster.x-k8s.io/v1alpha2", "KamajiControlPlane", "n", "p");
+            plane.0["metadata"]["resourceVersion"] = version.to_string().into();
+            plane.0["spec"] = serde_json::json!({ "dataStoreName": store });
+            plane
+        };
+        let users = |store: &str| cache.referring_to(&ObjectKey::of::<kinds::DataStore>("", store)).len();
+        cache.put(plane(1, "a"));
+        assert_eq!((users("a"), users("b")), (1, 0));
+        cache.put(plane(2, "b"));
+        assert_eq!((users("a"), users("b")), (0, 1));
+        cache.remove(&plane(3, "b"));
+        assert!(cache.inner().by_reference.is_empty());
+    }
+
+    #[test]
+    fn graves_are_not_kept_for_ever() {
+        let cache = Cache::default();
+        for number in 0..TOMBS + 10 {
+            let mut gone = secret("a", 1);
+            gone.0["metadata"]["name"] = number.to_string().into();
+            cache.put(gone.clone());
+            cache.remove(&gone);
+        }
+        let inner = cache.inner();
+        assert_eq!((inner.tombs.len(), inner.buried.len()), (TOMBS, TOMBS));
     }
 
     #[test]

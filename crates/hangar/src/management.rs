@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, bail};
 use hangar_api::names::CLUSTER_NAME_LABEL;
-use hangar_api::{Kind, Object, kinds};
+use hangar_api::{Kind, Object, kinds, references, registry};
 use hangar_engine::management::{api_of, stripped};
 use hangar_views::Snapshot;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
@@ -101,13 +101,8 @@ async fn list<K: Kind>(client: &Client, namespace: &str, labels: &str) -> Result
 }
 
 async fn referenced(client: &Client, cluster: &Object, pointer: &str) -> Result<Option<Object>> {
-    let reference = cluster.get(pointer);
-    let (Some(group), Some(kind), Some(name)) =
-        (reference["apiGroup"].as_str(), reference["kind"].as_str(), reference["name"].as_str())
-    else {
-        return Ok(None);
-    };
-    let Some(facts) = hangar_api::registry::kind(group, kind) else { return Ok(None) };
-    let object = Object::named(&facts.hub_api_version(), kind, cluster.namespace(), name);
-    Ok(api_of(client, &object).get_opt(name).await?.map(stripped))
+    let Some(target) = references::target(cluster, pointer) else { return Ok(None) };
+    let Some(facts) = registry::kind(&target.group, &target.kind) else { return Ok(None) };
+    let object = Object::named(&facts.hub_api_version(), &target.kind, &target.namespace, &target.name);
+    Ok(api_of(client, &object).get_opt(object.name()).await?.map(stripped))
 }
