@@ -102,8 +102,7 @@ fn lookers(change: &Change, object: &Object, cache: &Cache) -> Vec<ObjectKey> {
             keys
         }
         kinds::Machine::KIND => {
-            let mut keys = of_cluster(cluster, &[]);
-            keys.push(ObjectKey::of::<kinds::Cluster>(object.namespace(), cluster));
+            let mut keys = vec![ObjectKey::of::<kinds::Cluster>(object.namespace(), cluster)];
             if differs(
                 change,
                 &["/status/nodeRef", "/metadata/deletionTimestamp", "/spec/bootstrap", "/spec/failureDomain"],
@@ -125,7 +124,9 @@ fn lookers(change: &Change, object: &Object, cache: &Cache) -> Vec<ObjectKey> {
             .into_iter()
             .filter(|key| key.name == object.name())
             .collect(),
-        "KubeadmConfigTemplate" | "OpenStackMachineTemplate" | kinds::DataStore::KIND => referring(cache, object),
+        "KubeadmConfigTemplate" | "OpenStackMachineTemplate" => referring(cache, object),
+        // Its status names all of them: whoever comes must not wake the others.
+        kinds::DataStore::KIND if differs(change, &["/spec"]) => referring(cache, object),
         _ => vec![],
     }
 }
@@ -172,5 +173,34 @@ mod tests {
         assert_eq!(woken(Some(&before), &after), []);
         after.0["spec"] = json!({ "driver": "etcd" });
         assert_eq!(woken(Some(&before), &after), [before.key()]);
+    }
+
+    #[test]
+    fn a_store_and_its_planes_wake_each_other_only_by_what_they_read() {
+        let cache = Cache::default();
+        let mut plane = Object::named("controlplane.cluster.x-k8s.io/v1alpha2", "KamajiControlPlane", "n", "p");
+        plane.0["metadata"]["resourceVersion"] = "1".into();
+        let mut store = Object::named("kamaji.clastix.io/v1alpha1", kinds::DataStore::KIND, "", "default");
+        let change = |old: Option<&Object>, new: &Object| Change {
+            key: new.key(),
+            old: old.cloned().map(Arc::new),
+            new: Some(Arc::new(new.clone())),
+        };
+        let come = cache.put(plane.clone()).unwrap();
+        assert_eq!(wakes(&come, &cache), [plane.key(), store.key()]);
+        assert_eq!(wakes(&change(None, &store), &cache), [store.key(), plane.key()]);
+
+        let before = store.clone();
+        store.0["status"] = json!({ "usedBy": ["n/p"] });
+        assert_eq!(wakes(&change(Some(&before), &store), &cache), [], "a list of users wakes no user");
+        store.0["spec"] = json!({ "driver": "etcd" });
+        assert_eq!(wakes(&change(Some(&before), &store), &cache), [store.key(), plane.key()]);
+
+        let before = plane.clone();
+        plane.0["status"] = json!({ "ready": true });
+        assert_eq!(wakes(&change(Some(&before), &plane), &cache), []);
+        plane.0["spec"] = json!({ "dataStoreName": "other" });
+        let other = ObjectKey::of::<kinds::DataStore>("", "other");
+        assert_eq!(wakes(&change(Some(&before), &plane), &cache), [plane.key(), store.key(), other]);
     }
 }

@@ -3,6 +3,7 @@
 //! Holds: of several commands that start one at once, one does, and all wait for the same. Only the word of whoever holds the home counts: a process that
 //! was killed leaves its last one behind.
 
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -57,7 +58,6 @@ async fn until_it_answers(home: &Home, bar: &ProgressBar) -> Result<Option<Daemo
 }
 
 fn spawn(global: &Global, home: &Home, wish: &Wish) -> Result<Child> {
-    use std::os::unix::process::CommandExt as _;
     let log = log_path(home);
     let file = std::fs::OpenOptions::new().create(true).append(true).open(&log)?;
     let program = std::env::current_exe().context("cannot find the program itself")?;
@@ -103,6 +103,10 @@ fn why_it_ended(home: &Home, pid: u32, status: ExitStatus) -> Error {
         Some(DaemonState { error: Some(error), pid: whose, .. }) if whose == pid => {
             anyhow!("the management plane did not start: {error}\n  its log: {}", log.display())
         }
+        // Nothing went wrong with it, so its log has nothing to say.
+        _ if status.success() || status.signal().is_some() => anyhow!(
+            "the management plane was stopped or killed before it was ready ({status}); start it again with `hangar up`"
+        ),
         _ => {
             let text = std::fs::read_to_string(&log).unwrap_or_default();
             let last = text.lines().last().unwrap_or_default();

@@ -136,6 +136,7 @@ async fn serve(home: &Home, store: &Store, wish: &Wish, reporter: &Reporter) -> 
             _ = asked_for_counts.recv() => reporter.counts(home, &controllers),
         }
     }
+    reporter.stopping();
     while tasks.join_next().await.is_some() {}
     simulated.cloud.close().context("the simulated cloud could not be saved")?;
     plane.stop().await;

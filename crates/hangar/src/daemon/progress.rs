@@ -74,6 +74,14 @@ impl Reporter {
         });
     }
 
+    /// Whoever wants it must start it again.
+    pub fn stopping(&self) {
+        self.change(|state| {
+            state.stage = "stopping".into();
+            state.ready = false;
+        });
+    }
+
     pub fn failed(&self, error: &str) {
         tracing::error!("{error}");
         self.change(|state| {
