@@ -7,13 +7,9 @@ use crate::management;
 
 /// An error says what to do.
 pub async fn check(home: &Home) -> Result<()> {
-    let answer = answers(home).await;
-    if answer.is_ok() {
-        return Ok(());
-    }
-    // A full disk ends etcd, and everything else with it; say the cause before its consequences.
+    // A full disk ends etcd, and everything else with it: now, or at its next write while it still answers.
     room::check(home.path(), room::TO_GO_ON)?;
-    answer.with_context(|| {
+    answers(home).await.with_context(|| {
         format!(
             "the API server does not answer. What ends is started again after a pause; why it ended stands in {}",
             home.logs().display()

@@ -25,7 +25,7 @@ while "$HANGAR" kubectl -- create configmap "words-$number" --from-file="$SAID/w
   [ "$number" -lt 500 ] || { echo "the disk never got full" >&2; exit 1; }
 done
 "$HANGAR" status >"$SAID/status"
-if "$HANGAR" up 2>"$SAID/full"; then echo "up was content with a full disk" >&2; exit 1; fi
+if "$HANGAR" up 2>"$SAID/full"; then echo "up was content with a full disk" >&2; df "$DISK" >&2; exit 1; fi
 rm "$DISK/fill"
 "$HANGAR" up
 "$HANGAR" kubectl -- create configmap afterwards
