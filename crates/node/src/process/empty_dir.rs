@@ -14,13 +14,24 @@ use super::files::directory;
 
 const MEMORY: &str = "/dev/shm";
 
-/// An empty directory that every container of the pod may write to.
-pub(super) fn make(path: &Path, source: &EmptyDirVolumeSource, pod: &Pod, volume: &str) -> Result<()> {
+/// An empty directory that every container of the pod may write to. `share` lets others in before it is there: a node that is killed meanwhile makes it anew.
+pub(super) fn make(
+    path: &Path,
+    source: &EmptyDirVolumeSource,
+    pod: &Pod,
+    share: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
     if source.medium.as_deref() != Some("Memory") || !Path::new(MEMORY).is_dir() {
-        return directory(path, 0o777);
+        // No volume has a name with a dot in it.
+        let beside = path.with_extension("new");
+        directory(&beside, 0o777)?;
+        share(&beside)?;
+        return std::fs::rename(beside, path);
     }
+    let volume = path.file_name().unwrap_or_default().to_string_lossy();
     let real = Path::new(MEMORY).join(format!("hangar-{}-{volume}", pod.uid().unwrap_or_default()));
     directory(&real, 0o777)?;
+    share(&real)?;
     std::fs::create_dir_all(path.parent().unwrap_or(path))?;
     // What lay in memory is gone after the machine was started anew; the link to it is not.
     let _ = std::fs::remove_file(path);
@@ -103,12 +114,12 @@ mod tests {
         };
         let source = EmptyDirVolumeSource { medium: Some("Memory".into()), size_limit: None };
         let path = directory.path().join("volumes/v");
-        make(&path, &source, &pod, "v").unwrap();
+        make(&path, &source, &pod, |_| Ok(())).unwrap();
         std::fs::write(path.join("x"), "").unwrap();
         let real = path.canonicalize().unwrap();
         // As the machine does when it is started anew.
         std::fs::remove_dir_all(&real).unwrap();
-        make(&path, &source, &pod, "v").unwrap();
+        make(&path, &source, &pod, |_| Ok(())).unwrap();
         assert!(path.is_dir() && path.read_dir().unwrap().next().is_none());
         give_back(directory.path());
         assert!(real.starts_with(MEMORY) && !real.exists());

@@ -1,13 +1,13 @@
 //! Files of volumes: replaced all at once, and left alone when nothing changed.
 //!
 //! Flows: what a volume should hold -> a directory of its own beside the one in use -> the link `..data` is turned to it -> the old one goes. Holds:
-//! a reader sees all old or all new files; a watcher of the volume sees the link turn, as in every cluster. Nobody but the node gets to the
-//! directory of a pod, so the modes are those that were asked for.
+//! a reader sees all old or all new files; a watcher of the volume sees the link turn, as in every cluster; what a node that was killed in the midst
+//! of it left undone is done the next time. Nobody but the node gets to the directory of a pod, so the modes are those that were asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _, lchown, symlink};
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
 /// One file of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,11 +46,18 @@ pub(super) fn write_all(volume: &Path, files: &Files, group: Option<u32>) -> std
     }
     directory(volume, 0o755)?;
     let before = std::fs::read_link(volume.join(DATA)).ok();
-    if before.as_ref().is_some_and(|before| holds(&volume.join(before), files)) {
-        return Ok(());
-    }
+    let current = match before.filter(|before| holds(&volume.join(before), files)) {
+        Some(before) => before,
+        None => turn(volume, files, group)?,
+    };
+    point(volume, files)?;
+    sweep(volume, &current)
+}
+
+/// Writes the files anew beside those in use, and turns the link.
+fn turn(volume: &Path, files: &Files, group: Option<u32>) -> std::io::Result<PathBuf> {
     let now = jiff::Timestamp::now();
-    let name = format!("..{}.{:09}", now.strftime("%Y_%m_%d_%H_%M_%S"), now.subsec_nanosecond());
+    let name = PathBuf::from(format!("..{}.{:09}", now.strftime("%Y_%m_%d_%H_%M_%S"), now.subsec_nanosecond()));
     let next = volume.join(&name);
     directory(&next, 0o755)?;
     for (name, file) in files {
@@ -64,9 +71,20 @@ pub(super) fn write_all(volume: &Path, files: &Files, group: Option<u32>) -> std
     let _ = std::fs::remove_file(&turning);
     symlink(&name, &turning)?;
     std::fs::rename(&turning, volume.join(DATA))?;
-    point(volume, files)?;
-    if let Some(before) = before.filter(|before| before.as_os_str() != name.as_str()) {
-        std::fs::remove_dir_all(volume.join(before))?;
+    Ok(name)
+}
+
+/// Takes away what is not in use any more, and what never came to be.
+fn sweep(volume: &Path, current: &Path) -> std::io::Result<()> {
+    for entry in volume.read_dir()?.flatten() {
+        let name = entry.file_name();
+        if !name.to_string_lossy().starts_with("..") || name == DATA || name == current {
+            continue;
+        }
+        match entry.file_type()?.is_dir() {
+            true => std::fs::remove_dir_all(entry.path())?,
+            false => std::fs::remove_file(entry.path())?,
+        }
     }
     Ok(())
 }
@@ -116,7 +134,8 @@ fn count(directory: &Path) -> usize {
     entries.map(|entry| if entry.path().is_dir() { count(&entry.path()) } else { 1 }).sum()
 }
 
-/// One link for every first part of a path, and none for what is gone.
+/// One link for every first part of a path, and none for what is gone. Where another volume is mounted inside of this one there is a directory, which
+/// is not ours.
 fn point(volume: &Path, files: &Files) -> std::io::Result<()> {
     let first = |name: &String| name.split('/').next().unwrap_or_default().to_owned();
     let wanted: BTreeSet<String> = files.keys().map(first).collect();
@@ -128,7 +147,7 @@ fn point(volume: &Path, files: &Files) -> std::io::Result<()> {
     }
     for entry in volume.read_dir()?.flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
-        if !name.starts_with("..") && !wanted.contains(&name) {
+        if entry.file_type()?.is_symlink() && !name.starts_with("..") && !wanted.contains(&name) {
             std::fs::remove_file(entry.path())?;
         }
     }
@@ -160,8 +179,37 @@ mod tests {
         write_all(&volume, &files(&[("a", "3")]), None).unwrap();
         assert_eq!(std::fs::read_to_string(volume.join("a")).unwrap(), "3");
         assert!(!volume.join("deep").is_symlink() && !volume.join(first).exists());
+        std::fs::create_dir(volume.join("mounted-inside")).unwrap();
+        write_all(&volume, &files(&[("a", "4")]), None).unwrap();
+        assert!(volume.join("mounted-inside").is_dir());
         for bad in ["../a", "/a", ""] {
             assert!(write_all(&volume, &files(&[(bad, "")]), None).is_err(), "{bad}");
+        }
+    }
+
+    /// At whichever moment a node is killed while it writes a volume, the next one gives it everything.
+    #[test]
+    fn what_was_left_half_done_is_done_the_next_time() {
+        let wanted = files(&[("ca.crt", "1"), ("deep/b", "2"), ("sa.key", "3")]);
+        let undone: [fn(&Path); 4] = [
+            |volume| std::fs::remove_file(volume.join("sa.key")).unwrap(),
+            |volume| std::fs::remove_file(volume.join(DATA)).unwrap(),
+            |volume| symlink("..2026_01_01_00_00_00.000000000", volume.join("..data_new")).unwrap(),
+            |volume| {
+                write(&volume.join("..2026_01_01_00_00_00.000000000"), "deep/half", &File::new("", 0o600)).unwrap()
+            },
+        ];
+        for (moment, undo) in undone.iter().enumerate() {
+            let directory = tempfile::tempdir().unwrap();
+            write_all(directory.path(), &wanted, None).unwrap();
+            undo(directory.path());
+            write_all(directory.path(), &wanted, None).unwrap();
+            for (name, file) in &wanted {
+                assert_eq!(std::fs::read(directory.path().join(name)).unwrap(), file.content, "{moment}: {name}");
+            }
+            let hidden = directory.path().read_dir().unwrap().flatten();
+            let hidden = hidden.filter(|entry| entry.file_name().to_string_lossy().starts_with("..")).count();
+            assert_eq!(hidden, 2, "{moment}: the link and what it leads to");
         }
     }
 

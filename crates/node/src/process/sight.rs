@@ -49,15 +49,18 @@ impl Sight {
     pub async fn find(scratch: &Path) -> Self {
         for (flags, user) in [("-mu", false), ("-Urmu", true)] {
             let mut sight = Self { flags: Some(flags), ground: None };
-            let (program, args) = sight.with_names(Path::new("/etc/passwd"), PathBuf::from("true"), vec![]);
-            if !succeeds(program, args).await {
+            if !succeeds("unshare".into(), vec![flags.to_owned(), "true".to_owned()]).await {
                 continue;
             }
             match Self::find_ground(flags, user, scratch).await {
                 Ok(ground) => sight.ground = Some(ground),
                 Err(error) => tracing::warn!(%error, "containers see the machine's files, paths are rewritten"),
             }
-            return sight;
+            let (program, args) = sight.with_names(Path::new("/etc/passwd"), PathBuf::from("true"), vec![]);
+            // Over a machine's /etc/hosts that is not there, nothing can be mounted; a root of its own has one.
+            if sight.ground.is_some() || succeeds(program, args).await {
+                return sight;
+            }
         }
         Self::default()
     }

@@ -168,8 +168,7 @@ fn directory(node: &Node, pod: &Pod, volume: &Volume, own: PathBuf) -> Result<Pa
     if let Some(empty) = &volume.empty_dir {
         // Made once: afterwards it belongs to the containers.
         if !own.exists() {
-            super::empty_dir::make(&own, empty, pod, &volume.name).map_err(file)?;
-            share(&own, pod).map_err(file)?;
+            super::empty_dir::make(&own, empty, pod, |made| share(made, pod)).map_err(file)?;
         }
         return own.canonicalize().map_err(file);
     }
