@@ -35,8 +35,8 @@ struct Inner {
     by_reference: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
     /// The version at which an object was seen to be deleted.
     tombs: BTreeMap<ObjectKey, (String, u64)>,
-    /// The same, the oldest first.
-    buried: VecDeque<ObjectKey>,
+    /// The same, the oldest first; a name that was used again may be here twice.
+    buried: VecDeque<(ObjectKey, u64)>,
 }
 
 impl Cache {
@@ -151,9 +151,10 @@ impl Inner {
 
     fn bury(&mut self, key: &ObjectKey, gone: &Object) {
         self.tombs.insert(key.clone(), (gone.uid().to_owned(), version(gone)));
-        self.buried.push_back(key.clone());
+        self.buried.push_back((key.clone(), version(gone)));
         if self.buried.len() > TOMBS
-            && let Some(oldest) = self.buried.pop_front()
+            && let Some((oldest, at)) = self.buried.pop_front()
+            && self.tombs.get(&oldest).is_some_and(|(_, last)| *last == at)
         {
             self.tombs.remove(&oldest);
         }
@@ -250,6 +251,21 @@ mod tests {
         }
         let inner = cache.inner();
         assert_eq!((inner.tombs.len(), inner.buried.len()), (TOMBS, TOMBS));
+    }
+
+    #[test]
+    fn an_old_grave_does_not_take_a_newer_one_of_the_same_name_with_it() {
+        let cache = Cache::default();
+        let bury = |name: &str, uid: &str, version: u64| {
+            let mut gone = secret(uid, version);
+            gone.0["metadata"]["name"] = name.into();
+            cache.put(gone.clone());
+            cache.remove(&gone);
+        };
+        bury("s", "a", 1);
+        (1..TOMBS as u64).for_each(|number| bury("t", &number.to_string(), 10 + number));
+        bury("s", "c", 90_000);
+        assert!(cache.put(secret("c", 89_999)).is_none(), "it was deleted a short while ago");
     }
 
     #[test]
