@@ -140,6 +140,24 @@ pub enum Stage {
     },
 }
 
+impl std::fmt::Display for Stage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Found(_) => write!(f, "at hand"),
+            Self::Downloading { done, total: Some(total) } => {
+                write!(f, "downloading {} of {} MB", done / 1_000_000, total / 1_000_000)
+            }
+            Self::Downloading { done, total: None } => write!(f, "downloading {} MB", done / 1_000_000),
+            Self::DownloadFailed { reason } => write!(f, "no download ({reason}), it will be built"),
+            Self::Building { .. } => {
+                write!(f, "building from Go modules; all of them together take 5 to 10 minutes on two cores, once")
+            }
+            Self::Waiting { holder } => write!(f, "waiting for process {holder}, which fetches it already"),
+            Self::Done { seconds } => write!(f, "done after {seconds} s"),
+        }
+    }
+}
+
 /// Told about every stage of every component.
 pub trait Progress: Send + Sync {
     fn stage(&self, component: &Component, stage: Stage);

@@ -176,33 +176,15 @@ impl Bars {
 
 impl Progress for Bars {
     fn stage(&self, component: &Component, stage: Stage) {
+        if matches!(stage, Stage::Found(_)) {
+            return;
+        }
         let name = component.to_string();
-        match stage {
-            Stage::Found(_) => {}
-            Stage::Downloading { done, total } => {
-                let total = total.map_or(String::new(), |total| format!(" of {} MB", total / 1_000_000));
-                self.line(&name, format!("{name}: downloading {} MB{total}", done / 1_000_000));
-            }
-            Stage::DownloadFailed { reason } => {
-                self.line(&name, format!("{name}: no download ({reason}), it will be built"))
-            }
-            Stage::Building { .. } => {
-                self.line(
-                    &name,
-                    format!(
-                        "{name}: building from Go modules; all of them together take 5 to 10 minutes on two cores, once"
-                    ),
-                );
-            }
-            Stage::Waiting { holder } => {
-                self.line(&name, format!("{name}: waiting for another hangar ({holder}) that builds"))
-            }
-            Stage::Done { seconds } => {
-                self.line(&name, format!("{name}: done after {seconds:.0} s"));
-                if let Some(bar) = self.by_name.lock().ok().and_then(|bars| bars.get(&name).cloned()) {
-                    bar.finish();
-                }
-            }
+        self.line(&name, format!("{name}: {stage}"));
+        if matches!(stage, Stage::Done { .. })
+            && let Some(bar) = self.by_name.lock().ok().and_then(|bars| bars.get(&name).cloned())
+        {
+            bar.finish();
         }
     }
 }

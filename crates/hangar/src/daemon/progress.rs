@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use hangar_controllers::Controllers;
-use hangar_embedded::{Home, PlaneProgress, PlaneStage};
+use hangar_embedded::{Home, PlaneProgress, PlaneStage, Stage};
 use serde::{Deserialize, Serialize};
 
 /// The content of `daemon.json`.
@@ -121,10 +121,11 @@ impl PlaneProgress for Reporter {
             PlaneStage::EndedLeftovers(count) if count > 0 => {
                 self.stage(&format!("ended {count} processes of an earlier run"))
             }
+            // What is at hand is over before anybody could read it.
+            PlaneStage::EndedLeftovers(_) | PlaneStage::Ready | PlaneStage::Component(_, Stage::Found(_)) => {}
             PlaneStage::Component(component, stage) => {
-                self.change(|state| state.stage = format!("{component}: {stage:?}"))
+                self.change(|state| state.stage = format!("{component}: {stage}"))
             }
-            _ => {}
         }
     }
 }
