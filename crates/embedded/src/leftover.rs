@@ -76,7 +76,8 @@ fn children_of(home: &Path) -> Vec<i32> {
 fn is_child(pid: i32, home: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let directory = Path::new("/proc").join(pid.to_string());
-    let ours = directory.metadata().is_ok_and(|metadata| metadata.uid() == getuid().as_raw());
+    // Root's pods may run as other users.
+    let ours = getuid().is_root() || directory.metadata().is_ok_and(|metadata| metadata.uid() == getuid().as_raw());
     // Empty for a process that has ended and waits to be reaped.
     let environ = std::fs::read(directory.join("environ")).unwrap_or_default();
     ours && carries(&environ, home)
@@ -105,21 +106,24 @@ mod tests {
         }
     }
 
+    fn leftover(home: &Path, user: u32) -> tokio::process::Child {
+        let mut command = tokio::process::Command::new("sleep");
+        command.arg("600").envs(hangar_node::process::markers(home)).kill_on_drop(true).uid(user).spawn().unwrap()
+    }
+
     #[tokio::test]
-    async fn a_leftover_process_is_ended() {
+    async fn a_leftover_process_is_ended_whoever_it_runs_as() {
         let home = tempfile::tempdir().unwrap();
-        let mut child = tokio::process::Command::new("sleep")
-            .arg("600")
-            .envs(hangar_node::process::markers(home.path()))
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        // Between fork and exec the child still has our environment.
-        while children_of(home.path()).is_empty() {
+        // Only root can start something as nobody.
+        let other = if getuid().is_root() { 65534 } else { getuid().as_raw() };
+        let mut children = [getuid().as_raw(), other].map(|user| leftover(home.path(), user));
+        // Between fork and exec a child still has our environment.
+        while children_of(home.path()).len() < children.len() {
             tokio::task::yield_now().await;
         }
-        let (ended, status) = tokio::join!(end_leftovers(home.path()), child.wait());
-        assert_eq!(ended, 1);
-        assert!(!status.unwrap().success());
+        let [one, another] = &mut children;
+        let (ended, first, second) = tokio::join!(end_leftovers(home.path()), one.wait(), another.wait());
+        assert_eq!(ended, 2);
+        assert!(!first.unwrap().success() && !second.unwrap().success());
     }
 }
