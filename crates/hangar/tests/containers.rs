@@ -62,6 +62,11 @@ fn time_and_memory_are_limited(plane: &Plane) {
     let ended = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["terminated"].clone();
     let pod = plane.until("pod/glutton", |pod| pod["status"]["phase"] == "Failed");
     assert_eq!((&ended(&pod)["reason"], &ended(&pod)["exitCode"]), (&"OOMKilled".into(), &137.into()), "{pod}");
+    plane.wait("pod/modest", "condition=Ready");
+    // What is run beside a container is under its limit, too.
+    let groups = || plane.kubectl(&["logs", "modest"]);
+    until("the groups of the container", || !groups().is_empty());
+    assert_eq!(plane.kubectl(&["exec", "modest", "--", "cat", "/proc/self/cgroup"]), groups());
     let pod = plane.until("pod/late", |pod| pod["status"]["phase"] == "Failed");
     assert_eq!(pod["status"]["reason"], "DeadlineExceeded");
 }

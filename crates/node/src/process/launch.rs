@@ -74,20 +74,19 @@ impl Job {
         let (path, args) = past_shells(&env, path, args);
         let hosts = self.node.names.of(&self.node, &self.pod).map_err(broken)?;
         let home = self.node.options.home.clone();
-        let (inside, directory) = (None, own.clone());
-        let mut place = Place { env, mounts, directory, hosts, home: home.clone(), identity, inside };
         let room = self.memory_limit().map(|limit| {
             // Without a view nobody is there who could join a group in time.
             let memory = self.node.sight.ground.as_ref().map(|_| self.node.memory.clone()).unwrap_or_default();
             memory.room(&format!("{}-{}-{number}", self.pod.uid().unwrap_or_default(), self.container.name), limit)
         });
+        let (inside, directory, door) = (None, own.clone(), room.as_ref().and_then(Room::door));
+        let mut place = Place { env, mounts, directory, hosts, home: home.clone(), identity, inside, door };
         let (view, path, args) = match &self.node.sight.ground {
             Some(ground) => {
                 let wanted = self.wanted(binds, &place.hosts, &last_words, program.as_ref());
                 let view = View::lay_out(ground, &own.join(format!("view-{number}")), &wanted).map_err(broken)?;
                 let working = self.container.working_dir.as_deref().filter(|path| !path.is_empty()).unwrap_or("/");
-                let door =
-                    room.as_ref().and_then(Room::door).map(|door| door.display().to_string()).unwrap_or_default();
+                let door = place.door.as_ref().map(|door| door.display().to_string()).unwrap_or_default();
                 let entry = Entry { hostname: &wanted.hostname, working, identity: place.identity.clone(), door };
                 let (path, args) = self.node.sight.with_view(&view, &entry, path, args);
                 (Some(view), path, args)

@@ -21,7 +21,12 @@ pub(super) struct Place {
     pub identity: Identity,
     /// The process whose view is to be shared, if the container has one of its own.
     pub inside: Option<u32>,
+    /// The file by which a process comes under the container's limit of memory, if it has one.
+    pub door: Option<PathBuf>,
 }
+
+/// Under the limit first: what runs beside a container counts as part of it.
+const THROUGH_THE_DOOR: &str = r#"echo $$ >"$0" || exit 125; exec "$@""#;
 
 impl Place {
     /// A command as the container would run it; without a view of its own, the words are rewritten as those of the container are.
@@ -31,7 +36,10 @@ impl Place {
         }
         let (program, args) = match self.inside {
             Some(pid) => {
-                let mut words = sight.beside(pid, &self.identity, words).into_iter();
+                let door = self.door.iter().flat_map(|door| {
+                    ["sh", "-c", THROUGH_THE_DOOR].map(str::to_owned).into_iter().chain([door.display().to_string()])
+                });
+                let mut words = door.chain(sight.beside(pid, &self.identity, words));
                 (PathBuf::from(words.next().unwrap_or_default()), words.collect())
             }
             None => {
