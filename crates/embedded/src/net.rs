@@ -70,7 +70,8 @@ impl LoopbackNet {
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(broken)?;
         let mut taken: BTreeMap<u8, PathBuf> = serde_json::from_str(&text).unwrap_or_default();
-        taken.retain(|_, other| other != home && other.join("state.json").exists());
+        // Not by its state file: a home that has just chosen is about to write that.
+        taken.retain(|_, other| other != home && other.is_dir());
         let number = pick(home, &taken, |net| net.is_quiet()).ok_or_else(|| NetError::Full { path: path.clone() })?;
         taken.insert(number, home.to_owned());
         let text = serde_json::to_string_pretty(&taken).map_err(|error| broken(error.into()))?;

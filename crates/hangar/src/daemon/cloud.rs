@@ -1,6 +1,8 @@
 //! The simulated cloud of the local plane, and what looks after its nodes in each tenant.
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -17,6 +19,9 @@ use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
+/// Keystone's; another one is taken if this one is not free.
+const PORT: u16 = 5000;
+
 /// The running simulated cloud.
 pub struct SimulatedCloud {
     pub cloud: Simulator,
@@ -25,13 +30,14 @@ pub struct SimulatedCloud {
 
 pub async fn start(
     home: &Home,
+    own: Ipv4Addr,
     client: &Client,
     tasks: &mut JoinSet<()>,
     shutdown: &CancellationToken,
 ) -> Result<SimulatedCloud> {
     let directory = home.path().join("cloud");
     std::fs::create_dir_all(&directory)?;
-    let listener = listener(&directory.join("port")).await?;
+    let listener = listener(&directory, own).await?;
     let url = format!("http://{}", listener.local_addr()?);
     let options = Options {
         state_file: Some(directory.join("state.json")),
@@ -53,20 +59,33 @@ pub async fn start(
     Ok(SimulatedCloud { cloud, url })
 }
 
-/// The port is kept: its address stands in Secrets of the management plane.
-async fn listener(path: &std::path::Path) -> Result<TcpListener> {
-    let kept = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u16>().ok());
-    let listener = match kept {
-        None => TcpListener::bind("127.0.0.1:0").await.context("no port for the simulated cloud")?,
-        Some(port) => TcpListener::bind(("127.0.0.1", port)).await.with_context(|| {
+/// Where it listens is kept, since it stands in Secrets of the management plane. That is an address of the plane's own: on 127.0.0.1, connections within
+/// the machine come from any port, so that one which is free now may be taken when the plane comes back.
+async fn listener(directory: &Path, own: Ipv4Addr) -> Result<TcpListener> {
+    let path = directory.join("address");
+    let listener = match kept(directory) {
+        None => match TcpListener::bind((own, PORT)).await {
+            Ok(listener) => listener,
+            Err(_) => TcpListener::bind((own, 0)).await.context("no port for the simulated cloud")?,
+        },
+        Some(address) => TcpListener::bind(address).await.with_context(|| {
             format!(
-                "port {port} of the simulated cloud is taken: end what listens there, or remove {} to choose another",
+                "{address}, where the simulated cloud was, is taken: end what listens there, or remove {} to choose another",
                 path.display()
             )
         })?,
     };
-    keep(path, listener.local_addr()?.port().to_string().as_bytes())?;
+    keep(&path, listener.local_addr()?.to_string().as_bytes())?;
     Ok(listener)
+}
+
+/// Homes that are older have a port of 127.0.0.1 instead.
+fn kept(directory: &Path) -> Option<SocketAddr> {
+    let read = |name: &str| std::fs::read_to_string(directory.join(name)).ok();
+    match read("address") {
+        Some(address) => address.trim().parse().ok(),
+        None => Some((Ipv4Addr::LOCALHOST, read("port")?.trim().parse().ok()?).into()),
+    }
 }
 
 /// One cloud controller for each tenant: started when its kubeconfig appears, ended when that goes.
@@ -114,4 +133,33 @@ fn kubeconfig_of(secret: &Secret) -> Option<(String, String)> {
     }
     let text = String::from_utf8(secret.data.as_ref()?.get("value")?.0.clone()).ok()?;
     Some((format!("{}/{name}", secret.namespace()?), text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWN: Ipv4Addr = Ipv4Addr::new(127, 9, 0, 1);
+
+    #[tokio::test]
+    async fn a_cloud_stays_where_it_was_and_says_who_is_in_its_way() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = listener(directory.path(), OWN).await.unwrap();
+        let address = first.local_addr().unwrap();
+        assert_eq!(address.ip(), OWN);
+        let refused = listener(directory.path(), OWN).await.unwrap_err().to_string();
+        assert!(refused.contains(&address.to_string()) && refused.contains("remove"), "{refused}");
+        let another = tempfile::tempdir().unwrap();
+        assert_ne!(listener(another.path(), OWN).await.unwrap().local_addr().unwrap(), address, "it is taken");
+        drop(first);
+        assert_eq!(listener(directory.path(), OWN).await.unwrap().local_addr().unwrap(), address);
+    }
+
+    #[test]
+    fn an_older_home_keeps_its_port() {
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(kept(directory.path()), None);
+        std::fs::write(directory.path().join("port"), "40123").unwrap();
+        assert_eq!(kept(directory.path()), Some("127.0.0.1:40123".parse().unwrap()));
+    }
 }

@@ -119,7 +119,7 @@ async fn serve(home: &Home, store: &Store, wish: &Wish, reporter: &Reporter) -> 
     }
 
     reporter.stage("starting the cloud, the node and the controllers");
-    let simulated = cloud::start(home, &client, &mut tasks, &shutdown).await?;
+    let simulated = cloud::start(home, plane.network().plane(), &client, &mut tasks, &shutdown).await?;
     let node = node_options(home, &plane);
     tasks.spawn(named(
         "node",
