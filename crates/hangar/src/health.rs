@@ -17,18 +17,26 @@ pub async fn check(home: &Home) -> Result<()> {
     })
 }
 
+/// An API server may call itself ready for a second or two after its etcd has ended; to read something that only etcd knows is to ask both.
+const READ_FROM_ETCD: &str = "/api/v1/namespaces/default";
+
 async fn answers(home: &Home) -> Result<()> {
     let client = management::of_home_in_trouble(home).await?;
-    let request = http::Request::get("/readyz").body(vec![])?;
-    client.request_text(request).await.map(drop).map_err(|error| {
-        // The innermost reason is the one that says something.
-        let mut reason: &dyn std::error::Error = &error;
-        while let Some(source) = reason.source() {
-            reason = source;
-        }
-        // The server lists all of its checks; those that failed are marked.
-        let text = reason.to_string();
-        let failed: Vec<&str> = text.lines().filter(|line| line.starts_with("[-]")).collect();
-        anyhow::anyhow!(if failed.is_empty() { text } else { failed.join(", ") })
-    })
+    for question in ["/readyz", READ_FROM_ETCD] {
+        let request = http::Request::get(question).body(vec![])?;
+        client.request_text(request).await.map_err(|error| anyhow::anyhow!(reason(&error)))?;
+    }
+    Ok(())
+}
+
+fn reason(error: &kube::Error) -> String {
+    // The innermost reason is the one that says something.
+    let mut reason: &dyn std::error::Error = error;
+    while let Some(source) = reason.source() {
+        reason = source;
+    }
+    // The server lists all of its checks; those that failed are marked.
+    let text = reason.to_string();
+    let failed: Vec<&str> = text.lines().filter(|line| line.starts_with("[-]")).collect();
+    if failed.is_empty() { text } else { failed.join(", ") }
 }
