@@ -11,13 +11,24 @@ use crate::cli::{Global, Output};
 use crate::daemon::DaemonState;
 use crate::{health, management};
 
+/// Who ends by itself takes its last word along, unless that is an error.
+const KILLED: &str =
+    "the background process was killed: `hangar up` starts it again, `hangar down` ends what it left running";
+
 pub async fn run(global: &Global, home: &Home) -> Result<()> {
-    let (running, state) = (home.is_held(), DaemonState::now(home));
+    let (running, state, last) = (home.is_held(), DaemonState::now(home), DaemonState::last(home));
+    let was_killed = !running && last.as_ref().is_some_and(|last| last.error.is_none());
+    let stage = match (running, &state) {
+        (true, state) => state.as_ref().map_or("starting", |state| &state.stage),
+        (false, _) if was_killed => "killed",
+        (false, _) => "stopped",
+    };
+    let error = if was_killed { Some(KILLED.to_owned()) } else { last.and_then(|last| last.error) };
     let mut report = json!({
         "home": home.path(),
         "running": running,
-        "stage": if running { state.as_ref().map_or("starting", |state| state.stage.as_str()) } else { "stopped" },
-        "error": DaemonState::last(home).and_then(|state| state.error),
+        "stage": stage,
+        "error": error,
         "pid": state.as_ref().map(|state| state.pid),
         "cloud": state.as_ref().map(|state| state.cloud_url.clone()),
         "kubeconfig": home.kubeconfig(),
