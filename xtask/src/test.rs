@@ -51,7 +51,7 @@ fn stage(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
 pub fn fetch(root: &Path) -> Result<()> {
     let fetch = ["run", "--quiet", "--package", "hangar", "--", "components", "fetch"];
     run::to_success(run::cargo(root, &fetch))?;
-    for name in ["konnectivity-server", "konnectivity-agent"] {
+    for name in ["konnectivity-server", "konnectivity-agent", "e2e", "agnhost"] {
         run::to_success(run::cargo(root, &[&fetch[..], &[name]].concat()))?;
     }
     Ok(())
