@@ -264,6 +264,9 @@ fn down_and_up_brings_it_back(plane: &Plane) {
     let after = plane.until("cluster/capi-quickstart", |cluster| condition(cluster, "Available").0 == "True");
     assert_eq!(after["metadata"]["uid"], before["metadata"]["uid"]);
     assert_eq!(after["spec"]["controlPlaneEndpoint"], before["spec"]["controlPlaneEndpoint"]);
+    // What was available before the plane stopped looks so until its pods are seen again.
+    let asked = ["kubectl", "--cluster", CLUSTER, "--", "version"];
+    plane::until("the tenant's API after a restart", || plane.run(&asked).status.success());
     plane.tenant(CLUSTER, &["wait", "deployment/web", "--for=condition=Available", "--timeout=180s"]);
     plane.tenant(CLUSTER, &["wait", "nodes", "--all", "--for=condition=Ready", "--timeout=180s"]);
     assert_eq!(nodes(plane).len(), 2);

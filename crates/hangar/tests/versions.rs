@@ -145,8 +145,9 @@ fn a_version_that_is_not_at_hand_is_fetched_while_its_pods_wait() {
     for name in ["first", "second"] {
         let pod = plane.until(&format!("pod/{name}"), is_ready);
         assert_eq!(state(&pod)["imageID"], "hangar://kube-scheduler@v1.34.99");
-        assert!(events(&plane, name, "Pulling").contains("downloading"), "{name}");
-        assert!(events(&plane, name, "Pulled").contains("was fetched in"), "{name}");
+        for (reason, words) in [("Pulling", "downloading"), ("Pulled", "was fetched in")] {
+            plane::until(reason, || events(&plane, name, reason).contains(words));
+        }
     }
     assert_eq!(site.asked("/v1.34.99/bin/linux/amd64/kube-scheduler"), 1, "one download for both");
 
@@ -157,7 +158,7 @@ fn a_version_that_is_not_at_hand_is_fetched_while_its_pods_wait() {
     for word in ["SHA-256", "hangar components fetch kube-proxy@1.34.98", "--mirror"] {
         assert!(message.contains(word), "no {word:?} in {message}");
     }
-    assert!(events(&plane, "wrong", "Failed").contains("SHA-256"));
+    plane::until("the checksum to be complained about", || events(&plane, "wrong", "Failed").contains("SHA-256"));
     site.set(|state| state.honest = true);
     plane.until("pod/wrong", is_ready);
 
