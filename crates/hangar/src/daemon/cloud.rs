@@ -64,10 +64,7 @@ pub async fn start(
 async fn listener(directory: &Path, own: Ipv4Addr) -> Result<TcpListener> {
     let path = directory.join("address");
     let listener = match kept(directory) {
-        None => match TcpListener::bind((own, PORT)).await {
-            Ok(listener) => listener,
-            Err(_) => TcpListener::bind((own, 0)).await.context("no port for the simulated cloud")?,
-        },
+        None => super::listen(own, PORT).await.context("no port for the simulated cloud")?,
         Some(address) => TcpListener::bind(address).await.with_context(|| {
             format!(
                 "{address}, where the simulated cloud was, is taken: end what listens there, or remove {} to choose another",

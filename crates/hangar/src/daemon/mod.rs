@@ -9,6 +9,7 @@ mod first_definitions;
 mod own_log;
 mod progress;
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -200,6 +201,12 @@ fn stop_on_signal(shutdown: CancellationToken) -> Result<()> {
     Ok(())
 }
 
+/// On a port that people know, or on any that is free.
+async fn listen(address: Ipv4Addr, known: u16) -> std::io::Result<TcpListener> {
+    let ports: [SocketAddr; 2] = [(address, known).into(), (address, 0).into()];
+    TcpListener::bind(&ports[..]).await
+}
+
 /// The same address and authority at each start, so that the definitions need not be written again.
 async fn webhook_server(
     plane: &Prepared,
@@ -207,10 +214,7 @@ async fn webhook_server(
     shutdown: &CancellationToken,
 ) -> Result<hangar_api::crds::WebhookAddress> {
     let host = plane.network().plane();
-    let listener = match TcpListener::bind((host, WEBHOOK_PORT)).await {
-        Ok(listener) => listener,
-        Err(_) => TcpListener::bind((host, 0)).await.context("no port for the webhook")?,
-    };
+    let listener = listen(host, WEBHOOK_PORT).await.context("no port for the webhook")?;
     let read = |name: &str| {
         let path = plane.pki().join(name);
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
