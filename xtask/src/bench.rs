@@ -10,13 +10,14 @@ use serde_json::{Value, json};
 use crate::run;
 
 /// Name and how it is run. The measured program is the release build; what measures it need not be, and would have to be compiled once
-/// more. Conversion is measured within its own process, so that is compiled for release.
+/// more. Conversion and scale are measured within their own process, so they are compiled for release and need no binary.
 const BENCHMARKS: &[(&str, &[&str])] = &[
     ("cluster", &["test", "--package", "hangar", "--test", "bench"]),
     ("api", &["test", "--package", "hangar", "--test", "api_bench"]),
     ("conversion", &["test", "--release", "--package", "hangar-api", "--test", "conversion_bench"]),
     ("hollow", &["test", "--package", "hangar", "--test", "bench_hollow"]),
     ("planes", &["test", "--package", "hangar", "--test", "bench_planes"]),
+    ("scale", &["test", "--release", "--package", "hangar-simulation", "--test", "bench_scale"]),
 ];
 
 /// Builds, measures and prints; all benchmarks, or the one that is named.
@@ -26,18 +27,25 @@ pub fn run(root: &Path, name: Option<&str>, as_json: bool) -> Result<()> {
         let known: Vec<&str> = BENCHMARKS.iter().map(|(known, _)| *known).collect();
         bail!("there is no benchmark {}; there are {}", name.unwrap_or_default(), known.join(", "));
     }
-    run::to_success(run::cargo(root, &["build", "--release", "--package", "hangar"]))?;
-    let size = std::fs::metadata(binary(root)?).context("the release binary is not where cargo said")?.len();
+    // What is itself compiled for release measures itself.
+    let needs_binary = chosen.iter().any(|(_, arguments)| !arguments.contains(&"--release"));
+    let size = if needs_binary { Some(build(root)?) } else { None };
     let mut measured = vec![];
     for (_, arguments) in chosen {
         measured.extend(measure(root, arguments, as_json)?);
     }
     if as_json {
         println!("{}", json!({ "binaryBytes": size, "measurements": measured }));
-    } else {
+    } else if let Some(size) = size {
         println!("release binary: {:.1} MiB", size as f64 / f64::from(1 << 20));
     }
     Ok(())
+}
+
+/// The release binary; its size in bytes.
+fn build(root: &Path) -> Result<u64> {
+    run::to_success(run::cargo(root, &["build", "--release", "--package", "hangar"]))?;
+    Ok(std::fs::metadata(binary(root)?).context("the release binary is not where cargo said")?.len())
 }
 
 fn binary(root: &Path) -> Result<std::path::PathBuf> {

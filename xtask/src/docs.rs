@@ -14,9 +14,9 @@ const SUMMARY: &str = "docs/src/SUMMARY.md";
 
 /// Checks links always, and builds the book into `target/book` if mdbook is there.
 pub fn run(root: &Path) -> Result<()> {
-    let offences = offences(root)?;
-    if !offences.is_empty() {
-        bail!("{}", offences.join("\n"));
+    let violations = violations(root)?;
+    if !violations.is_empty() {
+        bail!("{}", violations.join("\n"));
     }
     println!("every link leads somewhere");
     let found = Command::new("mdbook").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -30,14 +30,14 @@ pub fn run(root: &Path) -> Result<()> {
 }
 
 /// Links to nothing, and pages that the summary leaves out.
-pub fn offences(root: &Path) -> Result<Vec<String>> {
-    let mut offences = vec![];
+pub fn violations(root: &Path) -> Result<Vec<String>> {
+    let mut violations = vec![];
     for path in documents(root)? {
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let directory = path.parent().unwrap_or(root);
         for link in links(&text) {
             if !directory.join(&link).exists() {
-                offences.push(format!("{}: the link {link} leads nowhere", shown(root, &path)));
+                violations.push(format!("{}: the link {link} leads nowhere", shown(root, &path)));
             }
         }
     }
@@ -47,10 +47,10 @@ pub fn offences(root: &Path) -> Result<Vec<String>> {
         let listed: Vec<PathBuf> = links(&summary).iter().map(|link| pages.join(link)).collect();
         let forgotten = sources::files(&pages, "md")?.into_iter().filter(|page| !page.ends_with("SUMMARY.md"));
         for page in forgotten.filter(|page| !listed.contains(page)) {
-            offences.push(format!("{SUMMARY} does not list {}", shown(root, &page)));
+            violations.push(format!("{SUMMARY} does not list {}", shown(root, &page)));
         }
     }
-    Ok(offences)
+    Ok(violations)
 }
 
 fn shown(root: &Path, path: &Path) -> String {

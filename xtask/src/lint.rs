@@ -13,9 +13,9 @@ pub fn run(root: &Path) -> Result<()> {
     let checks: [(&str, &dyn Fn() -> Result<()>); 6] = [
         ("formatting", &|| run::to_success(run::cargo(root, &["fmt", "--all", "--check"]))),
         ("generated code", &|| generate::run(root, true)),
-        ("layers", &|| none(layers::offences(root)?)),
-        ("source files", &|| none(sources::offences(root)?)),
-        ("links", &|| none(docs::offences(root)?)),
+        ("layers", &|| none(layers::violations(root)?)),
+        ("source files", &|| none(sources::violations(root)?)),
+        ("links", &|| none(docs::violations(root)?)),
         ("clippy", &|| {
             let arguments = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];
             run::to_success(run::cargo(root, &arguments))
@@ -37,9 +37,9 @@ pub fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-fn none(offences: Vec<String>) -> Result<()> {
-    if !offences.is_empty() {
-        bail!("{}", offences.join("\n"));
+fn none(violations: Vec<String>) -> Result<()> {
+    if !violations.is_empty() {
+        bail!("{}", violations.join("\n"));
     }
     Ok(())
 }

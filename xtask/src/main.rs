@@ -44,7 +44,7 @@ enum Command {
     Fetch,
     /// Build the release binary and measure it
     Bench {
-        /// Only this one: cluster, api, conversion, hollow or planes
+        /// Only this one: cluster, api, conversion, hollow, planes or scale
         name: Option<String>,
         /// Print one JSON object instead of text
         #[arg(long)]
@@ -70,7 +70,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match obey(Cli::parse().command) {
+    match execute(Cli::parse().command) {
         Ok(()) => ExitCode::SUCCESS,
         // By hand, since the default would add a backtrace where RUST_BACKTRACE is set, and nobody needs one of a lint.
         Err(error) => {
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn obey(command: Command) -> Result<()> {
+fn execute(command: Command) -> Result<()> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
     match command {
         Command::Generate { check } => generate::run(&root, check),

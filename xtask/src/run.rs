@@ -14,24 +14,25 @@ pub fn cargo(root: &Path, arguments: &[&str]) -> Command {
 
 /// Runs to the end with our own input and output.
 pub fn to_success(mut command: Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot run {}", said(&command)))?;
+    let status = command.status().with_context(|| format!("cannot run {}", display(&command)))?;
     if !status.success() {
-        bail!("{} failed ({status})", said(&command));
+        bail!("{} failed ({status})", display(&command));
     }
     Ok(())
 }
 
 /// Runs to the end and gives what was printed on stdout.
 pub fn output(mut command: Command) -> Result<String> {
-    let output = command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot run {}", said(&command)))?;
+    let output =
+        command.stderr(Stdio::inherit()).output().with_context(|| format!("cannot run {}", display(&command)))?;
     if !output.status.success() {
-        bail!("{} failed ({})", said(&command), output.status);
+        bail!("{} failed ({})", display(&command), output.status);
     }
     Ok(String::from_utf8(output.stdout)?)
 }
 
 /// The command as one would type it.
-pub fn said(command: &Command) -> String {
+pub fn display(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let words = std::iter::once(program).chain(command.get_args());
     format!("`{}`", words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" "))

@@ -10,34 +10,34 @@ const LONGEST: usize = 400;
 const GENERATED: &str = "crates/api/src/kinds";
 
 /// Everything that is wrong, in words.
-pub fn offences(root: &Path) -> Result<Vec<String>> {
-    let mut offences = vec![];
+pub fn violations(root: &Path) -> Result<Vec<String>> {
+    let mut violations = vec![];
     for directory in ["crates", "xtask"] {
         for path in files(&root.join(directory), "rs")? {
             let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
             let name = path.strip_prefix(root).unwrap_or(&path);
             if !name.starts_with(GENERATED) {
-                offences.extend(judge(name, &text));
+                violations.extend(judge(name, &text));
             }
         }
     }
-    Ok(offences)
+    Ok(violations)
 }
 
 fn judge(name: &Path, text: &str) -> Vec<String> {
-    let mut offences = vec![];
+    let mut violations = vec![];
     let lines = lines_of_code(text);
     if !is_test(name) && lines > LONGEST {
-        offences.push(format!("{} has {lines} lines: split it, {LONGEST} are the most", name.display()));
+        violations.push(format!("{} has {lines} lines: split it, {LONGEST} are the most", name.display()));
     }
     // Put together here, so that this file does not find itself.
     let words = [concat!("TO", "DO"), concat!("FIX", "ME")];
     for (index, line) in text.lines().enumerate() {
         if let Some(word) = words.iter().find(|word| line.contains(**word)) {
-            offences.push(format!("{}:{} says {word}: do it, or open an issue", name.display(), index + 1));
+            violations.push(format!("{}:{} says {word}: do it, or open an issue", name.display(), index + 1));
         }
     }
-    offences
+    violations
 }
 
 /// The lines before the tests of the file.

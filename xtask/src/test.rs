@@ -66,7 +66,7 @@ fn tests(root: &Path, options: &Options) -> Result<()> {
         arguments.extend(["--", filter]);
     }
     let mut command = run::cargo(root, &arguments);
-    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| run::said(&command))?;
+    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| run::display(&command))?;
     let (mut results, mut passed, mut failed) = (0, 0, 0);
     for line in BufReader::new(child.stdout.take().context("cargo has no output")?).lines() {
         let line = line?;
@@ -83,7 +83,7 @@ fn tests(root: &Path, options: &Options) -> Result<()> {
         println!("{passed} passed, {failed} failed");
     }
     if !status.success() {
-        bail!("{} failed ({status})", run::said(&command));
+        bail!("{} failed ({status})", run::display(&command));
     }
     Ok(())
 }

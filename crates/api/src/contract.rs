@@ -62,16 +62,28 @@ pub struct FailureDomain {
     pub attributes: BTreeMap<String, String>,
 }
 
-/// An object of a provider, read by its contract.
+/// An object of a provider, in whichever contract it speaks: where both have a place for something, the new one counts.
 #[derive(Debug, Clone, Copy)]
 pub struct Foreign<'a> {
     object: &'a Object,
-    contract: Contract,
 }
 
 impl<'a> Foreign<'a> {
-    pub fn new(object: &'a Object, contract: Contract) -> Self {
-        Self { object, contract }
+    pub fn new(object: &'a Object) -> Self {
+        Self { object }
+    }
+
+    /// Infrastructure of machines: there, and known by its provider id.
+    pub fn is_provisioned_machine(&self) -> bool {
+        self.provisioned() == Some(true) && self.provider_id().is_some()
+    }
+
+    /// What it says of itself while it is not ready, or else our own words.
+    pub fn waits_for(&self, otherwise: &str) -> String {
+        match self.condition("Ready") {
+            Some(ready) if !ready.is_true() && !ready.message.is_empty() => ready.message,
+            _ => format!("{} {otherwise}", self.object.key()),
+        }
     }
 
     /// A condition, in whichever form the object has it; the new form is preferred where it has both.
@@ -113,8 +125,7 @@ impl<'a> Foreign<'a> {
     }
 
     fn flag(&self, old: &str, new: &str) -> Option<bool> {
-        let place = if self.contract == Contract::V1beta1 { old } else { new };
-        self.object.get(place).as_bool()
+        self.object.get(new).as_bool().or_else(|| self.object.get(old).as_bool())
     }
 
     /// Infrastructure of clusters, and control planes: where the API is, once both parts are known.
@@ -156,8 +167,8 @@ impl<'a> Foreign<'a> {
 
     /// Infrastructure of machines: where it really is. The old contract has it in the spec.
     pub fn failure_domain(&self) -> Option<&'a str> {
-        let place = if self.contract == Contract::V1beta1 { "/spec/failureDomain" } else { "/status/failureDomain" };
-        Some(self.object.text(place)).filter(|domain| !domain.is_empty())
+        let places = ["/status/failureDomain", "/spec/failureDomain"].iter();
+        places.map(|place| self.object.text(place)).find(|domain| !domain.is_empty())
     }
 
     /// Infrastructure of machines: whether the cloud may take it away at any time.
@@ -200,14 +211,9 @@ impl<'a> Foreign<'a> {
     pub fn replicas(&self) -> Option<Replicas> {
         let count = |pointer: &str| self.object.get(pointer).as_i64();
         let total = count("/status/replicas").unwrap_or_default();
-        let available = match self.contract {
-            Contract::V1beta1 => count("/status/unavailableReplicas").map(|missing| (total - missing).max(0)),
-            Contract::V1beta2 => count("/status/availableReplicas"),
-        };
-        let up_to_date = match self.contract {
-            Contract::V1beta1 => count("/status/updatedReplicas"),
-            Contract::V1beta2 => count("/status/upToDateReplicas"),
-        };
+        let missing = || count("/status/unavailableReplicas").map(|missing| (total - missing).max(0));
+        let available = count("/status/availableReplicas").or_else(missing);
+        let up_to_date = count("/status/upToDateReplicas").or_else(|| count("/status/updatedReplicas"));
         Some(Replicas {
             desired: count("/spec/replicas")?,
             total,
@@ -273,7 +279,7 @@ mod tests {
         let new = object(
             json!({"status": {"initialization": {"provisioned": true, "controlPlaneInitialized": false, "dataSecretCreated": true}}}),
         );
-        let (old, new) = (Foreign::new(&old, Contract::V1beta1), Foreign::new(&new, Contract::V1beta2));
+        let (old, new) = (Foreign::new(&old), Foreign::new(&new));
         assert_eq!(
             (old.provisioned(), old.control_plane_initialized(), old.data_secret_created()),
             (Some(true), Some(false), Some(true))
@@ -283,7 +289,7 @@ mod tests {
             (Some(true), Some(false), Some(true))
         );
         let nothing = object(json!({}));
-        assert_eq!(Foreign::new(&nothing, Contract::V1beta2).provisioned(), None);
+        assert_eq!(Foreign::new(&nothing).provisioned(), None);
     }
 
     #[test]
@@ -294,8 +300,8 @@ mod tests {
         let list = object(
             json!({"status": {"failureDomains": [{"name": "b", "controlPlane": true}, {"name": "a", "attributes": {"k": "v"}}]}}),
         );
-        let domains = Foreign::new(&map, Contract::V1beta1).failure_domains();
-        assert_eq!(domains, Foreign::new(&list, Contract::V1beta2).failure_domains());
+        let domains = Foreign::new(&map).failure_domains();
+        assert_eq!(domains, Foreign::new(&list).failure_domains());
         assert_eq!((domains[0].name.as_str(), domains[1].control_plane), ("a", true));
     }
 
@@ -309,7 +315,7 @@ mod tests {
         ];
         for (endpoint, port) in table {
             let object = object(json!({"spec": {"controlPlaneEndpoint": endpoint}}));
-            assert_eq!(Foreign::new(&object, Contract::V1beta2).endpoint().map(|endpoint| endpoint.port), port);
+            assert_eq!(Foreign::new(&object).endpoint().map(|endpoint| endpoint.port), port);
         }
     }
 
@@ -318,14 +324,14 @@ mod tests {
         let plane = object(
             json!({"spec": {"version": "1.33.6"}, "status": {"versions": [{"version": "v1.33.6"}, {"version": "v1.32.1"}]}}),
         );
-        let plane = Foreign::new(&plane, Contract::V1beta2);
+        let plane = Foreign::new(&plane);
         assert!(plane.is_upgrading() && !plane.is_provisioning());
         let done = object(json!({"spec": {"version": "1.33.6"}, "status": {"version": "v1.33.6+k0s.0"}}));
-        assert!(!Foreign::new(&done, Contract::V1beta1).is_upgrading());
+        assert!(!Foreign::new(&done).is_upgrading());
         let counted = object(
             json!({"spec": {"replicas": 3}, "status": {"replicas": 3, "readyReplicas": 2, "unavailableReplicas": 1, "updatedReplicas": 3}}),
         );
-        let counts = Foreign::new(&counted, Contract::V1beta1).replicas().unwrap();
+        let counts = Foreign::new(&counted).replicas().unwrap();
         assert_eq!((counts.desired, counts.available, counts.up_to_date), (3, 2, 3));
     }
 
@@ -335,7 +341,7 @@ mod tests {
         let new = json!([{"type": "Ready", "status": "False", "reason": "R", "message": "m"}]);
         let both =
             object(json!({"status": {"conditions": old, "v1beta2": {"conditions": new}, "failureReason": "Gone"}}));
-        let foreign = Foreign::new(&both, Contract::V1beta1);
+        let foreign = Foreign::new(&both);
         assert_eq!(foreign.condition("Ready").unwrap().status, "False");
         assert_eq!(foreign.failure().as_deref(), Some("Gone"));
     }

@@ -22,11 +22,18 @@ pub use version::KubeVersion;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// A typed hub kind.
-pub trait Kind: serde::de::DeserializeOwned {
+pub trait Kind: serde::de::DeserializeOwned + Send + Sync + 'static {
+    /// What its controller writes.
+    type Status: serde::Serialize + serde::de::DeserializeOwned + Clone + Default + Send + Sync;
+
     const GROUP: &'static str;
     const VERSION: &'static str;
     const KIND: &'static str;
     const PLURAL: &'static str;
+    /// Whether the status has a place for the generation that was looked at.
+    const OBSERVES_GENERATION: bool;
+    /// Whether a condition may have an empty message; else it is left out.
+    const EMPTY_MESSAGES: bool;
 
     fn metadata(&self) -> &ObjectMeta;
 }

@@ -1,8 +1,9 @@
 //! What an object names elsewhere.
 //!
-//! Holds: only group, kind and name of a reference count, never its version. What [`of`] returns is all that anybody looks up backwards.
+//! Holds: only group, kind and name of a reference count, never its version.
 
-use crate::{Kind as _, Object, ObjectKey, kinds};
+use crate::names::CLUSTER_NAME_LABEL;
+use crate::{Object, ObjectKey, Owner, kinds};
 
 /// The one that a control plane uses if it names none.
 const DEFAULT_DATA_STORE: &str = "default";
@@ -21,21 +22,16 @@ pub fn data_store(plane: &Object) -> ObjectKey {
     ObjectKey::of::<kinds::DataStore>("", if named.is_empty() { DEFAULT_DATA_STORE } else { named })
 }
 
-/// All those from which the way leads back to this object.
-pub fn of(object: &Object) -> Vec<ObjectKey> {
-    const CLUSTER: [&str; 2] = ["/spec/infrastructureRef", "/spec/controlPlaneRef"];
-    const TEMPLATE: [&str; 2] = ["/spec/template/spec/bootstrap/configRef", "/spec/template/spec/infrastructureRef"];
-    let at = |pointers: [&str; 2]| pointers.iter().filter_map(|pointer| target(object, pointer)).collect::<Vec<_>>();
-    match (object.group(), object.kind()) {
-        (kinds::Cluster::GROUP, kinds::Cluster::KIND) => at(CLUSTER),
-        (kinds::MachineSet::GROUP, kinds::MachineSet::KIND) => at(TEMPLATE),
-        (kinds::MachineDeployment::GROUP, kinds::MachineDeployment::KIND) => {
-            let cluster = ObjectKey::of::<kinds::Cluster>(object.namespace(), object.text("/spec/clusterName"));
-            at(TEMPLATE).into_iter().chain([cluster]).collect()
-        }
-        (kinds::KamajiControlPlane::GROUP, kinds::KamajiControlPlane::KIND) => vec![data_store(object)],
-        _ => vec![],
+/// The Cluster that an object belongs to: by label, else by its own word, else by owner.
+pub fn cluster(object: &Object) -> Option<ObjectKey> {
+    if object.is::<kinds::Cluster>() {
+        return Some(object.key());
     }
+    let labelled = object.label(CLUSTER_NAME_LABEL).filter(|name| !name.is_empty());
+    let named = || Some(object.text("/spec/clusterName")).filter(|name| !name.is_empty());
+    let owner = || object.owners().into_iter().find(Owner::is::<kinds::Cluster>).map(|owner| owner.name);
+    let name = labelled.or_else(named).map(str::to_owned).or_else(owner)?;
+    Some(ObjectKey::of::<kinds::Cluster>(object.namespace(), &name))
 }
 
 #[cfg(test)]
@@ -43,13 +39,14 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::Kind as _;
 
     #[test]
     fn a_control_plane_that_names_no_store_uses_the_default_one() {
         let mut plane = Object::named("controlplane.cluster.x-k8s.io/v1alpha2", "KamajiControlPlane", "n", "p");
-        assert_eq!(of(&plane), [ObjectKey::of::<kinds::DataStore>("", "default")]);
+        assert_eq!(data_store(&plane), ObjectKey::of::<kinds::DataStore>("", "default"));
         plane.0["spec"] = json!({ "dataStoreName": "other" });
-        assert_eq!(of(&plane), [ObjectKey::of::<kinds::DataStore>("", "other")]);
+        assert_eq!(data_store(&plane), ObjectKey::of::<kinds::DataStore>("", "other"));
     }
 
     #[test]
@@ -58,9 +55,24 @@ mod tests {
         let reference =
             json!({ "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "OpenStackCluster", "name": "i" });
         cluster.0["spec"] = json!({ "infrastructureRef": reference });
-        assert_eq!(of(&cluster), [ObjectKey::of::<kinds::OpenStackCluster>("n", "i")]);
+        let target = target(&cluster, "/spec/infrastructureRef");
+        assert_eq!(target, Some(ObjectKey::of::<kinds::OpenStackCluster>("n", "i")));
+    }
+
+    #[test]
+    fn an_object_belongs_to_a_cluster_by_label_by_its_own_word_or_by_owner() {
+        let mut machine = Object::named("cluster.x-k8s.io/v1beta2", "Machine", "n", "m");
+        assert_eq!(cluster(&machine), None);
         // Others have kinds of the same name.
-        cluster.0["apiVersion"] = "k0smotron.io/v1beta1".into();
-        assert_eq!(of(&cluster), []);
+        let owner =
+            |group: &str| json!([{ "apiVersion": format!("{group}/v1"), "kind": "Cluster", "name": "o", "uid": "u" }]);
+        machine.0["metadata"]["ownerReferences"] = owner("k0smotron.io");
+        assert_eq!(cluster(&machine), None);
+        machine.0["metadata"]["ownerReferences"] = owner(kinds::Cluster::GROUP);
+        assert_eq!(cluster(&machine).unwrap().name, "o");
+        machine.0["spec"] = json!({ "clusterName": "s" });
+        assert_eq!(cluster(&machine).unwrap().name, "s");
+        machine.0["metadata"]["labels"] = json!({ CLUSTER_NAME_LABEL: "l" });
+        assert_eq!(cluster(&machine).unwrap().name, "l");
     }
 }

@@ -1,208 +1,105 @@
-//! OpenStackCluster: reads network, subnets, groups and zones from the cloud, and remembers them.
+//! OpenStackCluster: reads network, subnets, groups and zones from the cloud.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use hangar_api::{Kind as _, Object, ObjectKey, kinds};
-use hangar_engine::pass::{Controller, PassError, act_on_management};
-use hangar_openstack as openstack;
-use hangar_planner::cloud::{CloudAnswer, Network, Subnet};
-use hangar_planner::open_stack_cluster::{self as planner, CloudView, Role, World};
-use hangar_planner::{Effect, Plan, Progress, Reason, Step, Wake};
+use hangar_api::kinds;
+use hangar_engine::pass::Controller;
+use hangar_engine::reads::{Read, cluster, members, read};
+use hangar_openstack::{Error, NetworkQuery, SubnetQuery, TagFilter};
+use hangar_planner::cloud::{Cloud, CloudIdentity, Lookup, PROJECT_ANNOTATION, Resources};
+use hangar_planner::open_stack_cluster::{Facts, OpenStackClusters, not_built_yet};
+use hangar_planner::{Reason, World};
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::time::Instant;
 
-use crate::cloud_calls::{carry_out, group};
-use crate::clouds::Session;
-use crate::{Context, cluster_of, owned, typed};
+use crate::clouds::{self, Session};
+use crate::{Context, open_stack_machine};
 
-/// What somebody else changed in the cloud is noticed after this time at the latest, when the object is looked at.
-const DRIFT: Duration = Duration::from_secs(600);
-/// Control planes that do not run on machines of the cloud.
-const HOSTED: [&str; 3] = ["KamajiControlPlane", "K0smotronControlPlane", "HostedControlPlane"];
+impl Controller<Context> for OpenStackClusters {
+    const READS: &'static [Read] =
+        &[read(&[cluster()], &["/spec/controlPlaneRef"]), read(&[members::<kinds::OpenStackMachine>()], &[])];
 
-pub struct OpenStackClusters {
-    context: Arc<Context>,
-    /// By UID: when the cloud was read, and what it was. The endpoint that a control plane writes is no reason to read it again.
-    known: Mutex<BTreeMap<String, (Instant, CloudView)>>,
-}
-
-impl OpenStackClusters {
-    pub fn new(context: Arc<Context>) -> Self {
-        Self { context, known: Mutex::default() }
-    }
-
-    async fn session(&self, object: &Object) -> Result<Arc<Session>, Reason> {
-        let clouds = &self.context.clouds;
-        clouds.session(self.context.management(), object.namespace(), object.get("/spec/identityRef")).await
-    }
-
-    fn remembered(&self, object: &Object) -> Option<CloudView> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, view) = known.get(object.uid())?;
-        (at.elapsed() < DRIFT).then(|| view.clone())
-    }
-
-    async fn read(&self, object: &Object, cluster: &str) -> Result<CloudView, Reason> {
-        let session = self.session(object).await?;
-        let view = read_view(&session, object, cluster).await;
-        view.map_err(|error| self.context.clouds.refusal(&error))
+    async fn facts(context: &Context, world: &World<Self>, _now: Timestamp) -> Result<Facts, Reason> {
+        let object = world.object();
+        // Before it has an owner and where nothing is built there is nothing to ask the cloud for.
+        let builds = world.cluster().is_some() && not_built_yet(world).is_done();
+        let deletes = object.is_deleting() && world.all::<kinds::OpenStackMachine>().next().is_none();
+        if if object.is_deleting() { !deletes } else { !builds } {
+            return Ok(Facts::default());
+        }
+        let identity = CloudIdentity::of(object.namespace(), object.get("/spec/identityRef"));
+        let session = clouds::session(context, &identity).await?;
+        let facts = read_facts(context, &session, world, identity).await;
+        facts.map_err(|error| clouds::refusal(context, &error))
     }
 }
 
-async fn read_view(session: &Session, object: &Object, cluster: &str) -> Result<CloudView, openstack::Error> {
-    let cloud = &session.cloud;
-    let (networks, zones) =
-        (cloud.networks(&network_query(object.get("/spec/network"))).await?, cloud.availability_zones().await?);
-    let network = networks.into_iter().next();
+async fn read_facts(
+    context: &Context,
+    session: &Session,
+    world: &World<OpenStackClusters>,
+    identity: CloudIdentity,
+) -> Result<Facts, Error> {
+    let object = world.object();
+    let project = context.clouds.project(session).await?;
+    let mut resources = Resources::default();
+    // What never tried a create has nothing to be found.
+    if object.annotation(PROJECT_ANNOTATION).is_some() || object.is_deleting() {
+        let age = if object.is_deleting() { open_stack_machine::FRESH } else { freshness(world) };
+        resources.security_groups = project.security_groups(&session.cloud, object.uid(), age).await?;
+    }
+    let cloud = Cloud { identity, project: project.name.clone(), resources };
+    if object.is_deleting() {
+        return Ok(Facts { cloud, ..Facts::default() });
+    }
+    let parameter = object.get("/spec/network");
+    let mut networks = session.cloud.networks(&network_query(parameter)).await?;
+    let lookup = Lookup::one(described(parameter), networks.iter().map(|network| network.id.clone()).collect());
+    let network = (networks.len() == 1).then(|| networks.swap_remove(0));
     let mut subnets = vec![];
     if let Some(network) = &network {
-        let all = cloud
-            .subnets(&openstack::SubnetQuery { network_id: Some(network.id.clone()), ..Default::default() })
-            .await?;
-        let wanted: Vec<&str> = object
-            .get("/spec/subnets")
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|subnet| subnet["id"].as_str())
-            .collect();
-        subnets = all
-            .into_iter()
-            .filter(|subnet| wanted.is_empty() || wanted.contains(&subnet.id.as_str()))
-            .map(subnet)
-            .collect();
+        let query = SubnetQuery { network_id: Some(network.id.clone()), ..SubnetQuery::default() };
+        let wanted: Vec<&str> =
+            object.get("/spec/subnets").as_array().into_iter().flatten().filter_map(|it| it["id"].as_str()).collect();
+        subnets = session.cloud.subnets(&query).await?;
+        subnets.retain(|subnet| wanted.is_empty() || wanted.contains(&subnet.id.as_str()));
     }
-    let mut groups = vec![];
-    if !object.get("/spec/managedSecurityGroups").is_null() {
-        for role in Role::ALL {
-            let name = Some(role.group_name(object.namespace(), cluster));
-            let found = cloud.security_groups(&openstack::SecurityGroupQuery { name, ..Default::default() }).await?;
-            groups.extend(found.into_iter().map(group));
-        }
-    }
-    Ok(CloudView {
-        network: network.map(|network| Network { id: network.id, name: network.name, tags: network.tags }),
-        subnets,
-        groups,
-        zones: zones.into_iter().filter(|zone| zone.state.available).map(|zone| zone.name).collect(),
-    })
+    let zones = session.cloud.availability_zones().await?;
+    let zones = zones.into_iter().filter(|zone| zone.state.available).map(|zone| zone.name).collect();
+    Ok(Facts { cloud, lookup, network, subnets, zones })
 }
 
-pub(crate) fn network_query(parameter: &Value) -> openstack::NetworkQuery {
+/// Once it was ready, what somebody else changed is seen when it is looked at again after a while.
+fn freshness(world: &World<OpenStackClusters>) -> Duration {
+    match world.object().get("/status/ready") == true {
+        true => open_stack_machine::DRIFT,
+        false => open_stack_machine::FRESH,
+    }
+}
+
+/// A network by id or by every field of a filter.
+pub fn network_query(parameter: &Value) -> NetworkQuery {
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let filter = &parameter["filter"];
-    openstack::NetworkQuery {
+    let tags = |field: &str| -> Vec<String> {
+        filter[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    NetworkQuery {
         id: text(&parameter["id"]),
         name: text(&filter["name"]),
         description: text(&filter["description"]),
         project_id: text(&filter["projectID"]),
-        ..Default::default()
+        tags: TagFilter {
+            all: tags("tags"),
+            any: tags("tagsAny"),
+            not_all: tags("notTags"),
+            not_any: tags("notTagsAny"),
+        },
+        ..NetworkQuery::default()
     }
 }
 
-fn subnet(wire: openstack::Subnet) -> Subnet {
-    Subnet { id: wire.id, name: wire.name, network_id: wire.network_id, cidr: wire.cidr, tags: wire.tags }
-}
-
-#[async_trait]
-impl Controller for OpenStackClusters {
-    type World = World;
-
-    async fn observe(&self, key: &ObjectKey, _now: Timestamp) -> Result<Option<World>, PassError> {
-        let cache = self.context.cache();
-        let Some(object) = cache.get(key) else { return Ok(None) };
-        let cluster = cluster_of(cache, &object);
-        let name = cluster.as_ref().map_or("", |cluster| cluster.name());
-        let mut world = World {
-            spec: typed(&object)?,
-            hosted: cluster
-                .as_ref()
-                .is_some_and(|cluster| HOSTED.contains(&cluster.text("/spec/controlPlaneRef/kind"))),
-            machines: cache.of_cluster(&key.namespace, name, kinds::OpenStackMachine::KIND).len(),
-            cluster: cluster.as_ref().map(owned),
-            cloud: self.remembered(&object),
-            object: owned(&object),
-            refusal: None,
-        };
-        // Before it has an owner and after its end there is nothing to ask the cloud for.
-        if world.cloud.is_none() && cluster.is_some() {
-            match self.read(&object, name).await {
-                Ok(view) => world.cloud = Some(view),
-                Err(reason) => world.refusal = Some(reason),
-            }
-        }
-        Ok(Some(world))
-    }
-
-    fn plan(&self, world: &World, now: Timestamp) -> Plan {
-        planner::plan(world, now)
-    }
-
-    async fn act(&self, world: &World, step: Step) -> Result<Effect, Reason> {
-        let Step::Cloud(call) = step else { return act_on_management(self.context.management(), step).await };
-        let session = self.session(&world.object).await?;
-        carry_out(&session, &call, (self.context.passes.clock)())
-            .await
-            .map(Effect::Cloud)
-            .map_err(|error| self.context.clouds.refusal(&error))
-    }
-
-    fn absorb(&self, world: &mut World, effect: Effect) {
-        match effect {
-            Effect::Applied(object) => {
-                if let Ok(spec) = object.typed() {
-                    world.spec = spec;
-                }
-                world.object = object;
-            }
-            Effect::Cloud(answer) => {
-                let Some(cloud) = &mut world.cloud else { return };
-                match answer {
-                    CloudAnswer::SecurityGroup(group) => cloud.groups.push(group),
-                    CloudAnswer::SecurityGroupGone { id } => cloud.groups.retain(|group| group.id != id),
-                    CloudAnswer::Rules { group_id, rules } => {
-                        cloud
-                            .groups
-                            .iter_mut()
-                            .filter(|group| group.id == group_id)
-                            .for_each(|group| group.rules.extend(rules.clone()));
-                    }
-                    CloudAnswer::RuleGone { group_id, id } => {
-                        cloud
-                            .groups
-                            .iter_mut()
-                            .filter(|group| group.id == group_id)
-                            .for_each(|group| group.rules.retain(|rule| rule.id != id));
-                    }
-                    _ => {}
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn refuse(&self, world: &mut World, reason: Reason) {
-        world.refusal = Some(reason);
-    }
-
-    fn object<'a>(&self, world: &'a World) -> &'a Object {
-        &world.object
-    }
-
-    fn settle(&self, world: &World, progress: &Progress) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let trusted =
-            world.refusal.is_none() && !matches!(progress, Progress::Blocked(Reason { wake: Wake::Retry, .. }));
-        match &world.cloud {
-            Some(view) if trusted && !world.object.is_deleting() => {
-                let at = known.get(world.object.uid()).map_or_else(Instant::now, |(at, _)| *at);
-                known.insert(world.object.uid().to_owned(), (at, view.clone()));
-            }
-            _ => drop(known.remove(world.object.uid())),
-        }
-    }
+/// A network as the spec names it, for people.
+pub fn described(parameter: &Value) -> String {
+    parameter["id"].as_str().map_or_else(|| parameter["filter"].to_string(), str::to_owned)
 }

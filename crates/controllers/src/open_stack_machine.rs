@@ -1,237 +1,140 @@
-//! OpenStackMachine: reads its server and its ports from the project's lists.
+//! OpenStackMachine: reads its server and its ports from the project's lists, and what the names in its spec mean.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use hangar_api::{Object, ObjectKey, Owner, kinds};
-use hangar_engine::pass::{Controller, PassError, act_on_management};
-use hangar_openstack as openstack;
-use hangar_planner::cloud::CloudAnswer;
-use hangar_planner::open_stack_machine::{self as planner, CloudView, Named, UserData, World};
-use hangar_planner::{Effect, Plan, Progress, Reason, Step};
+use hangar_api::{Object, ObjectKey, kinds};
+use hangar_engine::pass::Controller;
+use hangar_engine::reads::{Read, cluster, named, owner, read, reference};
+use hangar_openstack::{Error, ImageQuery};
+use hangar_planner::cloud::{Cloud, CloudIdentity, Lookup, PROJECT_ANNOTATION, Resources, server};
+use hangar_planner::open_stack_machine::{Facts, OpenStackMachines, UserData, ready_to_start, user_data_secret};
+use hangar_planner::{Reason, World};
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::time::Instant;
 
-use crate::cloud_calls::carry_out;
-use crate::clouds::Session;
-use crate::{Context, cluster_of, owned, referenced, typed};
+use crate::Context;
+use crate::clouds::{self, Project, Session};
+use crate::open_stack_cluster::{described, network_query};
 
-/// While a server builds or goes, a list may be this old.
-const PENDING_AGE: Duration = Duration::from_millis(700);
-/// At rest a server is looked at again after this time, when something else wakes its machine.
-const DRIFT: Duration = Duration::from_secs(600);
+/// Before something is made or let go, and while Nova works, a list may be this old.
+pub const FRESH: Duration = Duration::from_millis(700);
+/// What somebody else did to a resource that was ready is seen after this time.
+pub const DRIFT: Duration = Duration::from_secs(590);
 
-pub struct OpenStackMachines {
-    context: Arc<Context>,
-    /// By UID: machines whose server runs, and since when we know.
-    settled: Mutex<BTreeMap<String, (Instant, CloudView)>>,
-    /// Machines that wait for Nova: their next look must be a new one.
-    pending: Mutex<BTreeSet<String>>,
+fn user_data(machine: &Object) -> Option<ObjectKey> {
+    let name = machine.text("/spec/bootstrap/dataSecretName");
+    (!name.is_empty()).then(|| ObjectKey::new("", "Secret", machine.namespace(), name))
 }
 
-impl OpenStackMachines {
-    pub fn new(context: Arc<Context>) -> Self {
-        Self { context, settled: Mutex::default(), pending: Mutex::default() }
-    }
+impl Controller<Context> for OpenStackMachines {
+    const READS: &'static [Read] = &[
+        read(&[owner::<kinds::Machine>()], &["/spec/bootstrap", "/spec/failureDomain"]),
+        read(&[owner::<kinds::Machine>(), named("", "Secret", user_data)], &["/data"]),
+        read(&[cluster()], &[]),
+        read(
+            &[cluster(), reference("/spec/infrastructureRef")],
+            &["/spec/identityRef", "/status/initialization", "/status/network", "/status/workerSecurityGroup"],
+        ),
+    ];
 
-    async fn session(&self, world: &World) -> Result<Arc<Session>, Reason> {
-        let own = world.object.get("/spec/identityRef");
-        let of_cluster = world.infrastructure.as_ref().map(|cluster| cluster.get("/spec/identityRef"));
-        let identity = if own.is_object() { own } else { of_cluster.unwrap_or(own) };
-        self.context.clouds.session(self.context.management(), world.object.namespace(), identity).await
-    }
-
-    fn remembered(&self, uid: &str) -> Option<CloudView> {
-        let settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
-        settled.get(uid).filter(|(at, _)| at.elapsed() < DRIFT).map(|(_, view)| view.clone())
-    }
-
-    async fn read(&self, world: &World) -> Result<CloudView, Reason> {
-        let session = self.session(world).await?;
-        let waits = self.pending.lock().unwrap_or_else(PoisonError::into_inner).contains(world.object.uid());
-        let view = read_view(&session, world, waits.then_some(PENDING_AGE)).await;
-        view.map_err(|error| self.context.clouds.refusal(&error))
+    async fn facts(context: &Context, world: &World<Self>, _now: Timestamp) -> Result<Facts, Reason> {
+        if !world.object().is_deleting() && !ready_to_start(world).is_done() {
+            return Ok(Facts::default());
+        }
+        let identity = identity(world);
+        let session = clouds::session(context, &identity).await?;
+        let facts = read_facts(context, &session, world, identity).await;
+        facts.map_err(|error| clouds::refusal(context, &error))
     }
 }
 
-async fn read_view(session: &Session, world: &World, age: Option<Duration>) -> Result<CloudView, openstack::Error> {
-    let uid = world.object.uid();
-    let ours = |key: &Option<hangar_planner::OwnerKey>| key.as_ref().is_some_and(|key| key.object_uid == uid);
-    let servers = session.servers(age).await?.into_iter().filter(|server| ours(&server.key)).collect();
-    let ports = session.ports(None).await?.into_iter().filter(|port| ours(&port.key)).collect();
-    let mut view = CloudView { servers, ports, ..CloudView::default() };
-    if !world.object.is_deleting() {
-        view.flavor = flavor(session, world).await?;
-        view.image = image(session, world).await?;
-        view.port_networks = port_networks(session, world).await?;
-    }
-    Ok(view)
+/// Its own, or that of the cluster.
+fn identity(world: &World<OpenStackMachines>) -> CloudIdentity {
+    let own = world.object().get("/spec/identityRef");
+    let of_cluster =
+        world.cluster_referenced("/spec/infrastructureRef").map(|cluster| cluster.get("/spec/identityRef"));
+    let reference = if own.is_object() { own } else { of_cluster.unwrap_or(own) };
+    CloudIdentity::of(world.object().namespace(), reference)
 }
 
-async fn flavor(session: &Session, world: &World) -> Result<Named, openstack::Error> {
-    if let Some(id) = &world.machine.spec.flavor_id {
-        return Ok(Named::Id(id.clone()));
+async fn read_facts(
+    context: &Context,
+    session: &Session,
+    world: &World<OpenStackMachines>,
+    identity: CloudIdentity,
+) -> Result<Facts, Error> {
+    let project = context.clouds.project(session).await?;
+    let resources = resources(session, &project, world).await?;
+    let cloud = Cloud { identity, project: project.name.clone(), resources };
+    if world.object().is_deleting() {
+        return Ok(Facts { cloud, ..Facts::default() });
     }
-    let wanted = world.machine.spec.flavor.clone().unwrap_or_default();
-    let mut flavors = session.flavors().await?;
-    flavors.sort();
-    Ok(match flavors.iter().find(|(name, _)| *name == wanted) {
-        Some((_, id)) => Named::Id(id.clone()),
-        None => Named::Unknown { wanted, known: flavors.into_iter().map(|(name, _)| name).collect() },
+    // Once there is a server, its names have served their purpose.
+    if server::of(&cloud).is_some() {
+        return Ok(Facts { cloud, ..Facts::default() });
+    }
+    Ok(Facts {
+        user_data: user_data_secret(world).and_then(|secret| secret.secret_text("value")).map(UserData),
+        flavor: flavor(session, world).await?,
+        image: image(session, world).await?,
+        port_networks: port_networks(session, world).await?,
+        cloud,
     })
 }
 
-async fn image(session: &Session, world: &World) -> Result<Named, openstack::Error> {
-    let image = &world.machine.spec.image;
+/// What carries this machine's key. One that never tried a create has nothing to be found.
+async fn resources(session: &Session, project: &Project, world: &World<OpenStackMachines>) -> Result<Resources, Error> {
+    let object = world.object();
+    if object.annotation(PROJECT_ANNOTATION).is_none() && !object.is_deleting() {
+        return Ok(Resources::default());
+    }
+    let is_settled = object.get("/status/ready") == true && !object.is_deleting();
+    let age = if is_settled { DRIFT } else { FRESH };
+    let servers = project.servers(&session.cloud, object.uid(), age).await?;
+    // While there is a server, its ports are neither made nor let go.
+    let age = if servers.is_empty() { FRESH } else { DRIFT };
+    let ports = project.ports(&session.cloud, object.uid(), age).await?;
+    Ok(Resources { servers, ports, ..Resources::default() })
+}
+
+async fn flavor(session: &Session, world: &World<OpenStackMachines>) -> Result<Lookup, Error> {
+    let spec = &world.typed().spec;
+    if let Some(id) = &spec.flavor_id {
+        return Ok(Lookup::Found(id.clone()));
+    }
+    let wanted = spec.flavor.clone().unwrap_or_default();
+    let flavors = session.flavors().await?;
+    Ok(match flavors.iter().find(|flavor| flavor.name == wanted) {
+        Some(flavor) => Lookup::Found(flavor.id.clone()),
+        None => Lookup::Missing { wanted, known: flavors.iter().map(|flavor| flavor.name.clone()).collect() },
+    })
+}
+
+async fn image(session: &Session, world: &World<OpenStackMachines>) -> Result<Lookup, Error> {
+    let image = &world.typed().spec.image;
     if let Some(id) = &image.id {
-        return Ok(Named::Id(id.clone()));
+        return Ok(Lookup::Found(id.clone()));
     }
-    let Some(filter) = &image.filter else { return Ok(Named::NotAsked) };
-    let query = openstack::ImageQuery {
-        name: filter.name.clone(),
-        tags: filter.tags.clone().unwrap_or_default(),
-        ..Default::default()
-    };
+    let Some(filter) = &image.filter else { return Ok(Lookup::NotAsked) };
+    let tags = filter.tags.clone().unwrap_or_default();
+    let query = ImageQuery { name: filter.name.clone(), tags: tags.clone(), ..ImageQuery::default() };
     let found = session.cloud.images(&query).await?;
-    let wanted = filter.name.clone().unwrap_or_else(|| format!("with tags {:?}", filter.tags));
-    Ok(match found.as_slice() {
-        [one] => Named::Id(one.id.clone()),
-        many => Named::Unknown {
-            wanted: format!("{wanted} that is the only one"),
-            known: many.iter().map(|image| image.id.clone()).collect(),
-        },
-    })
+    let wanted = filter.name.clone().unwrap_or_else(|| format!("with tags {}", tags.join(", ")));
+    Ok(Lookup::one(wanted, found.into_iter().map(|image| image.id).collect()))
 }
 
-async fn port_networks(session: &Session, world: &World) -> Result<Vec<Option<String>>, openstack::Error> {
+async fn port_networks(session: &Session, world: &World<OpenStackMachines>) -> Result<Vec<Lookup>, Error> {
     let mut networks = vec![];
-    for port in world.object.get("/spec/ports").as_array().into_iter().flatten() {
+    for port in world.object().get("/spec/ports").as_array().into_iter().flatten() {
         networks.push(match (&port["network"]["id"], &port["network"]["filter"]) {
-            (Value::String(id), _) => Some(id.clone()),
+            (Value::String(id), _) => Lookup::Found(id.clone()),
             (_, Value::Object(_)) => {
-                let query = crate::open_stack_cluster::network_query(&port["network"]);
-                session.cloud.networks(&query).await?.into_iter().next().map(|network| network.id)
+                let found = session.cloud.networks(&network_query(&port["network"])).await?;
+                Lookup::one(described(&port["network"]), found.into_iter().map(|network| network.id).collect())
             }
-            _ => world.infrastructure.as_ref().map(|cluster| cluster.text("/status/network/id").to_owned()),
+            // On the cluster's network.
+            _ => Lookup::NotAsked,
         });
     }
     Ok(networks)
-}
-
-#[async_trait]
-impl Controller for OpenStackMachines {
-    type World = World;
-
-    async fn observe(&self, key: &ObjectKey, _now: Timestamp) -> Result<Option<World>, PassError> {
-        let cache = self.context.cache();
-        let Some(object) = cache.get(key) else { return Ok(None) };
-        let owner = object.owners().into_iter().find(Owner::is::<kinds::Machine>);
-        let owner = owner.and_then(|owner| cache.get(&ObjectKey::of::<kinds::Machine>(&key.namespace, &owner.name)));
-        let cluster = cluster_of(cache, &object);
-        let infrastructure = cluster.as_ref().and_then(|cluster| referenced(cache, cluster, "/spec/infrastructureRef"));
-        let data_name = owner.as_ref().map_or("", |machine| machine.text("/spec/bootstrap/dataSecretName"));
-        let data = cache.get(&ObjectKey::new("", "Secret", &key.namespace, data_name));
-        let mut world = World {
-            machine: typed(&object)?,
-            owner: owner.as_ref().map(owned),
-            cluster: cluster.as_ref().map(owned),
-            infrastructure: infrastructure.as_ref().map(owned),
-            user_data: data.and_then(|secret| secret.secret_text("value")).map(UserData),
-            cloud: None,
-            object: owned(&object),
-            refusal: None,
-        };
-        let ready = infrastructure.is_some_and(|cluster| cluster.get("/status/initialization/provisioned") == true)
-            && world.user_data.is_some();
-        if ready || object.is_deleting() {
-            world.cloud = self.remembered(object.uid()).filter(|_| !object.is_deleting());
-            if world.cloud.is_none() {
-                match self.read(&world).await {
-                    Ok(view) => world.cloud = Some(view),
-                    Err(reason) => world.refusal = Some(reason),
-                }
-            }
-        }
-        Ok(Some(world))
-    }
-
-    fn plan(&self, world: &World, now: Timestamp) -> Plan {
-        planner::plan(world, now)
-    }
-
-    async fn act(&self, world: &World, step: Step) -> Result<Effect, Reason> {
-        let Step::Cloud(call) = step else { return act_on_management(self.context.management(), step).await };
-        let session = self.session(world).await?;
-        let now = (self.context.passes.clock)();
-        carry_out(&session, &call, now).await.map(Effect::Cloud).map_err(|error| self.context.clouds.refusal(&error))
-    }
-
-    fn absorb(&self, world: &mut World, effect: Effect) {
-        match effect {
-            Effect::Applied(object) => {
-                if let Ok(machine) = object.typed() {
-                    world.machine = machine;
-                }
-                world.object = object;
-            }
-            Effect::Cloud(answer) => {
-                let cloud = world.cloud.get_or_insert_with(CloudView::default);
-                match answer {
-                    CloudAnswer::Port(port) => cloud.ports.push(port),
-                    CloudAnswer::PortTagged { id, tags } => {
-                        cloud
-                            .ports
-                            .iter_mut()
-                            .filter(|port| port.id == id)
-                            .for_each(|port| port.tags.clone_from(&tags));
-                    }
-                    CloudAnswer::PortGone { id } => cloud.ports.retain(|port| port.id != id),
-                    CloudAnswer::Server(server) => cloud.servers.push(server),
-                    CloudAnswer::ServerGoing { id } => {
-                        cloud
-                            .servers
-                            .iter_mut()
-                            .filter(|server| server.id == id)
-                            .for_each(|server| server.status = "DELETING".into());
-                    }
-                    _ => {}
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn refuse(&self, world: &mut World, reason: Reason) {
-        world.refusal = Some(reason);
-    }
-
-    fn object<'a>(&self, world: &'a World) -> &'a Object {
-        &world.object
-    }
-
-    fn settle(&self, world: &World, progress: &Progress) {
-        let uid = world.object.uid().to_owned();
-        let mut settled = self.settled.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
-        match (progress, &world.cloud) {
-            (Progress::Done, Some(view)) if !world.object.is_deleting() => {
-                settled.entry(uid.clone()).or_insert_with(|| (Instant::now(), view.clone()));
-                pending.remove(&uid);
-            }
-            (Progress::Done | Progress::Acting, _) => {
-                settled.remove(&uid);
-                pending.remove(&uid);
-            }
-            (Progress::Waiting(_) | Progress::Blocked(_), Some(view)) => {
-                settled.remove(&uid);
-                if !view.servers.is_empty() {
-                    pending.insert(uid);
-                }
-            }
-            _ => drop(settled.remove(&uid)),
-        }
-    }
 }

@@ -3,7 +3,7 @@
 //! Holds: many passes cost one request; what somebody mended is seen after [`AGE`] at the latest, and at once after a refusal.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hangar_api::{Object, ObjectKey};
@@ -14,22 +14,22 @@ use tokio::time::Instant;
 const AGE: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
-pub struct Secrets(Mutex<BTreeMap<ObjectKey, (Instant, Object)>>);
+pub struct Secrets(Mutex<BTreeMap<ObjectKey, (Instant, Arc<Object>)>>);
 
 impl Secrets {
-    fn known(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, (Instant, Object)>> {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, (Instant, Arc<Object>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The Secret, if it is there; one that is not there is asked for each time.
-    pub async fn get(&self, management: &Management, key: &ObjectKey) -> Result<Option<Object>, ApiError> {
+    pub async fn get(&self, management: &Management, key: &ObjectKey) -> Result<Option<Arc<Object>>, ApiError> {
         self.known().retain(|_, (at, _)| at.elapsed() < AGE);
         let known = self.known().get(key).map(|(_, secret)| secret.clone());
         if known.is_some() {
             return Ok(known);
         }
         let read_at = Instant::now();
-        let found = management.get(key).await?;
+        let found = management.get(key).await?.map(Arc::new);
         if let Some(secret) = &found {
             self.known().insert(key.clone(), (read_at, secret.clone()));
         }

@@ -1,10 +1,12 @@
 //! Carries out calls to a tenant cluster.
 
-use hangar_api::Object;
-use hangar_engine::management::{api_of, stripped};
-use hangar_engine::tenants::{ClusterName, NodeView, Tenants};
+use std::sync::Arc;
+
+use hangar_api::{Object, ObjectKey};
+use hangar_engine::management::{api_for, api_of, stripped};
+use hangar_engine::tenants::Tenants;
 use hangar_pki::{BootstrapToken, Keys};
-use hangar_planner::step::{TenantAnswer, TenantCall};
+use hangar_planner::step::{ClusterName, TenantAnswer, TenantCall};
 use jiff::{Timestamp, ToSpan};
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::Client;
@@ -27,7 +29,10 @@ pub async fn carry_out(
 ) -> Result<TenantAnswer, Failure> {
     let client = tenants.client(cluster).await?;
     match call {
-        TenantCall::Apply(objects) => apply(&client, objects).await.map(|()| TenantAnswer::Applied),
+        TenantCall::Apply { objects, remove } => {
+            apply(&client, objects).await?;
+            delete(&client, remove).await.map(|()| TenantAnswer::Applied)
+        }
         TenantCall::CreateToken { seconds } => create_token(&client, keys, *seconds, now).await,
         TenantCall::ExtendToken { id, seconds } => extend_token(&client, id, *seconds, now).await,
         TenantCall::DeleteNode { name } => {
@@ -48,6 +53,18 @@ async fn apply(client: &Client, objects: &[Object]) -> Result<(), Failure> {
         let params = PatchParams::apply(MANAGER).force();
         let answer = api_of(client, object).patch(object.name(), &params, &Patch::Apply(&object.0)).await;
         answer.map_err(|error| format!("the tenant refused {}: {}", object.key(), words(&error)))?;
+    }
+    Ok(())
+}
+
+async fn delete(client: &Client, keys: &[ObjectKey]) -> Result<(), Failure> {
+    for key in keys {
+        match api_for(client, key).delete(&key.name, &DeleteParams::default()).await {
+            Err(error) if !is_not_found(&error) => {
+                return Err(format!("the tenant refused to delete {key}: {}", words(&error)));
+            }
+            _ => {}
+        }
     }
     Ok(())
 }
@@ -115,23 +132,14 @@ async fn adopt_node(
         });
         match nodes.patch(name, &PatchParams::default(), &Patch::Merge(&body)).await {
             Ok(answer) => {
-                tenants.absorb(cluster, stripped(answer));
-                return Ok(TenantAnswer::NodeAdopted);
+                let node = Arc::new(stripped(answer));
+                tenants.absorb(cluster, node.clone());
+                return Ok(TenantAnswer::NodeAdopted(node));
             }
             // A fresh Node is written by its kubelet and by the cloud controller at the same time: no news for anybody.
             Err(kube::Error::Api(status)) if status.code == 409 && attempts < MOST_ATTEMPTS => {}
             Err(error) => return Err(words(&error)),
         }
-    }
-}
-
-/// The Node of a machine, as the watch has it.
-pub async fn node(tenants: &Tenants, cluster: &ClusterName, provider_id: &str) -> hangar_planner::machine::Tenant {
-    use hangar_planner::machine::Tenant;
-    match tenants.node(cluster, provider_id).await {
-        NodeView::Unreachable => Tenant::Unreachable,
-        NodeView::None => Tenant::NoNode,
-        NodeView::Node(node) => Tenant::Node(Box::new(Object::clone(&node))),
     }
 }
 

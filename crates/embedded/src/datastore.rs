@@ -21,9 +21,9 @@ const PKI: &str = "/etc/etcd/pki";
 
 #[derive(Debug, thiserror::Error)]
 pub enum DatastoreError {
-    #[error("the plane refused the shared etcd")]
+    #[error("could not install the shared etcd")]
     Api(#[from] kube::Error),
-    #[error("the certificates of the shared etcd could not be made")]
+    #[error("could not create the certificates of the shared etcd")]
     Pki(#[from] PkiError),
     #[error("the shared etcd did not become ready")]
     NotReady(#[source] Box<kube::runtime::wait::Error>),

@@ -12,10 +12,10 @@ use rustix::fs::{Access, FlockOperation, access, flock};
 
 #[derive(Debug, thiserror::Error)]
 pub enum HomeError {
-    #[error("the home {path} cannot be written: name another one with --home or HANGAR_HOME")]
+    #[error("the home {path} is not writable: choose another one with --home or HANGAR_HOME")]
     NotWritable { path: PathBuf, source: std::io::Error },
     #[error(
-        "the home {path} is in use by process {pid}: stop it with `hangar down`, or name another home with --home or HANGAR_HOME"
+        "the home {path} is in use by process {pid}: stop it with `hangar down`, or choose another home with --home or HANGAR_HOME"
     )]
     InUse { path: PathBuf, pid: String },
 }

@@ -5,19 +5,20 @@
 //! programs by image name.
 
 pub mod datastore;
+pub mod disk_space;
 mod home;
-mod leftover;
 mod net;
+mod orphan_processes;
 mod plane;
-pub mod room;
+pub mod ports;
 mod store;
 mod supervise;
 
 pub use home::{Home, HomeError, HomeLock};
-pub use leftover::end_leftovers;
 pub use net::{LoopbackNet, NetError};
+pub use orphan_processes::end_orphans;
 pub use plane::version::{VersionError, choose as choose_version};
-pub use plane::{First, Plane, PlaneError, PlaneOptions, PlaneProgress, PlaneStage, Prepared, Quiet};
+pub use plane::{InitialObject, Plane, PlaneError, PlaneOptions, PlaneProgress, PlaneStage, Prepared, Quiet};
 pub use store::{
     ArchiveError, BuildError, Component, Damage, DownloadError, ETCD, KUBERNETES, NAMES, Progress, Silent, Stage,
     Store, StoreError, StoreOptions, StoredComponent, Substitution, default_directory, default_version,

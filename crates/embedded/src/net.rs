@@ -13,13 +13,13 @@ use ipnet::Ipv4Net;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::ports;
+
 #[derive(Debug, thiserror::Error)]
 pub enum NetError {
-    #[error("the registry of loopback networks {path} cannot be written: check its permissions or set XDG_CACHE_HOME")]
+    #[error("the registry of loopback networks {path} is not writable: check its permissions or set XDG_CACHE_HOME")]
     Registry { path: PathBuf, source: std::io::Error },
-    #[error(
-        "all loopback networks are taken by other homes: remove homes that are no longer needed, they are listed in {path}"
-    )]
+    #[error("all loopback networks are in use by other homes: remove unused homes, they are listed in {path}")]
     Full { path: PathBuf },
 }
 
@@ -80,7 +80,8 @@ impl LoopbackNet {
     }
 
     fn is_quiet(self) -> bool {
-        TcpListener::bind((self.plane(), crate::plane::API_PORT)).is_ok()
+        let is_free = |port| TcpListener::bind((self.plane(), port)).is_ok();
+        is_free(ports::API_SERVER) && is_free(ports::FORMER_API_SERVER)
     }
 }
 

@@ -67,7 +67,7 @@ async fn keep_running(run: Run, status: Arc<Mutex<ProcessStatus>>, stop: Cancell
             Ok(mut child) => {
                 note(&status, |status| status.pid = Some(child.pid()));
                 tokio::select! {
-                    ended = child.wait() => tracing::warn!(program = %run.program.display(), ?ended, log = %run.log.display(), "ended by itself"),
+                    ended = child.wait() => tracing::warn!(program = %run.program.display(), ?ended, log = %run.log.display(), "exited unexpectedly"),
                     () = stop.cancelled() => {
                         child.end(GRACE).await;
                         note(&status, |status| status.pid = None);
@@ -75,7 +75,7 @@ async fn keep_running(run: Run, status: Arc<Mutex<ProcessStatus>>, stop: Cancell
                     }
                 }
             }
-            Err(error) => tracing::error!(program = %run.program.display(), %error, "could not be started"),
+            Err(error) => tracing::error!(program = %run.program.display(), %error, "could not start"),
         }
         note(&status, |status| (status.pid, status.restarts) = (None, status.restarts + 1));
         if started.elapsed() > HEALTHY {

@@ -42,6 +42,7 @@ impl Node {
             api_server: plane.api_server(),
             home: home.path().to_owned(),
             kubelet: Some(KubeletTls {
+                port: hangar_embedded::ports::KUBELET,
                 certificate: pki.join("kubelet.crt"),
                 key: pki.join("kubelet.key"),
                 client_ca: pki.join("ca.crt"),

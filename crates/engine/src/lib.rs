@@ -1,12 +1,13 @@
 //! The loop: one watch per kind, a shared cache, an ordered queue, and the pass that every controller makes.
 //!
-//! Flows: API server -> watch -> [`cache`] -> wake rules -> [`queue`] -> [`pass`]: observe, plan, act, report. Holds: a controller reads from the
+//! Flows: API server -> watch -> [`cache`] -> who reads it ([`reads`]) -> [`queue`] -> [`pass`]: observe, plan, act, report. Holds: a controller reads from the
 //! cache, which has seen our own writes; a key is worked on by one worker at a time; nothing is written when nothing changed.
 
 pub mod cache;
 pub mod management;
 pub mod pass;
 pub mod queue;
+pub mod reads;
 pub mod report;
 pub mod runtime;
 pub mod tenants;

@@ -22,6 +22,8 @@ pub enum ApiError {
     Conflict { key: String },
     #[error("{key} is not there")]
     NotFound { key: String },
+    #[error("{key} exists and was not made by Hangar: rename or delete it")]
+    NotOurs { key: ObjectKey },
     #[error("the API server refused {key}: {message}")]
     Refused { key: String, message: String },
     #[error("the API server could not be reached for {key}")]
@@ -39,8 +41,10 @@ pub struct Management {
     cache: Cache,
     changes: tokio::sync::mpsc::UnboundedSender<Change>,
     counts: Arc<Counts>,
-    /// Objects whose status was written without an answer: what the cache says of it may be what stood there before.
-    doubtful: Arc<Mutex<BTreeSet<ObjectKey>>>,
+    /// Objects whose status was written without an answer: what the cache says of it may be what was there before.
+    unconfirmed: Arc<Mutex<BTreeSet<ObjectKey>>>,
+    /// Objects that were created without an answer, by the UID of their controller: they may be there, and the watch has not shown them yet.
+    unanswered: Arc<Mutex<BTreeMap<String, BTreeSet<ObjectKey>>>>,
 }
 
 /// How many requests of each kind were made, for benchmarks and metrics.
@@ -64,7 +68,7 @@ impl Counts {
 
 impl Management {
     pub fn new(client: Client, cache: Cache, changes: tokio::sync::mpsc::UnboundedSender<Change>) -> Self {
-        Self { client, cache, changes, counts: Arc::default(), doubtful: Arc::default() }
+        Self { client, cache, changes, counts: Arc::default(), unconfirmed: Arc::default(), unanswered: Arc::default() }
     }
 
     pub fn client(&self) -> &Client {
@@ -88,10 +92,63 @@ impl Management {
         }
     }
 
-    pub async fn apply(&self, object: &Object) -> Result<Object, ApiError> {
+    /// Server-side apply to an object of ours: what others wrote into our fields is put right.
+    pub async fn apply(&self, object: &Object) -> Result<Arc<Object>, ApiError> {
+        self.send(object, PatchParams::apply(MANAGER).force()).await
+    }
+
+    /// Makes an object. Server-side apply without force is refused where somebody else has written the same fields; then it is ours only if it
+    /// has our owner.
+    pub async fn create(&self, object: &Object) -> Result<Arc<Object>, ApiError> {
+        let (owner, key) = (object.controller().map(|owner| owner.uid).unwrap_or_default(), object.key());
+        // Before the call: a pass may be cut off in the middle of it.
+        self.open_creates().entry(owner.clone()).or_default().insert(key.clone());
+        let answer = self.try_create(object).await;
+        if !matches!(answer, Err(ApiError::Unreachable { .. })) {
+            self.answered(&owner, &key);
+        }
+        answer
+    }
+
+    /// Names of an owner's objects that may or may not have been created.
+    pub fn unanswered(&self, owner: &str) -> Vec<String> {
+        let open: Vec<ObjectKey> = self.open_creates().get(owner).into_iter().flatten().cloned().collect();
+        let (known, unknown): (Vec<_>, Vec<_>) = open.into_iter().partition(|key| self.cache.get(key).is_some());
+        known.iter().for_each(|key| self.answered(owner, key));
+        unknown.into_iter().map(|key| key.name).collect()
+    }
+
+    fn open_creates(&self) -> MutexGuard<'_, BTreeMap<String, BTreeSet<ObjectKey>>> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answered(&self, owner: &str, key: &ObjectKey) {
+        let mut open = self.open_creates();
+        if let Some(keys) = open.get_mut(owner) {
+            keys.remove(key);
+            if keys.is_empty() {
+                open.remove(owner);
+            }
+        }
+    }
+
+    async fn try_create(&self, object: &Object) -> Result<Arc<Object>, ApiError> {
+        match self.send(object, PatchParams::apply(MANAGER)).await {
+            Err(ApiError::Conflict { .. }) => {}
+            other => return other,
+        }
+        let key = object.key();
+        let there = self.get(&key).await?;
+        let owner = object.controller().map(|owner| owner.uid);
+        if there.is_some_and(|there| owner.is_none_or(|uid| !there.is_owned_by(&uid))) {
+            return Err(ApiError::NotOurs { key });
+        }
+        self.apply(object).await
+    }
+
+    async fn send(&self, object: &Object, params: PatchParams) -> Result<Arc<Object>, ApiError> {
         let key = object.key();
         self.counts.add("apply", &key.kind);
-        let params = PatchParams::apply(MANAGER).force();
         let answer = api_of(&self.client, object).patch(object.name(), &params, &Patch::Apply(&object.0)).await;
         self.absorb(&key, answer)
     }
@@ -102,7 +159,7 @@ impl Management {
         uid: &str,
         version: Option<&str>,
         fields: &Value,
-    ) -> Result<Object, ApiError> {
+    ) -> Result<Arc<Object>, ApiError> {
         self.counts.add("patch", &key.kind);
         let mut body = fields.clone();
         body["metadata"]["uid"] = uid.into();
@@ -113,10 +170,10 @@ impl Management {
         self.absorb(key, answer)
     }
 
-    /// The whole status, if it differs from what stands there or if nobody knows what stands there.
-    pub async fn report(&self, object: &Object, status: &Value) -> Result<Option<Object>, ApiError> {
+    /// The whole status, if it differs from what is there or if nobody knows what is there.
+    pub async fn report(&self, object: &Object, status: &Value) -> Result<Option<Arc<Object>>, ApiError> {
         let key = object.key();
-        if object.get("/status") == status && !self.doubtful().contains(&key) {
+        if object.get("/status") == status && !self.unconfirmed().contains(&key) {
             return Ok(None);
         }
         self.counts.add("status", &key.kind);
@@ -125,25 +182,31 @@ impl Management {
         body.0["status"] = status.clone();
         let params = PatchParams::apply(STATUS_MANAGER).force();
         // Until there is an answer, even if nobody waits for it any more: nothing but the next report of this object would find out.
-        self.doubtful().insert(key.clone());
+        self.unconfirmed().insert(key.clone());
         let answer = api_of(&self.client, object).patch_status(object.name(), &params, &Patch::Apply(&body.0)).await;
         let answer = self.absorb(&key, answer);
         if !matches!(answer, Err(ApiError::Unreachable { .. })) {
-            self.doubtful().remove(&key);
+            self.unconfirmed().remove(&key);
         }
         answer.map(Some)
     }
 
-    fn doubtful(&self) -> MutexGuard<'_, BTreeSet<ObjectKey>> {
-        self.doubtful.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unconfirmed(&self) -> MutexGuard<'_, BTreeSet<ObjectKey>> {
+        self.unconfirmed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub async fn delete(&self, key: &ObjectKey, uid: &str) -> Result<(), ApiError> {
+    /// Deletes an object; what is left of it waits for its finalizers.
+    pub async fn delete(
+        &self,
+        key: &ObjectKey,
+        uid: &str,
+        resource_version: Option<String>,
+    ) -> Result<Option<Arc<Object>>, ApiError> {
         self.counts.add("delete", &key.kind);
         // Pods hold things open: whoever waits for a workload to go waits for its pods.
         let workload = ["Deployment", "StatefulSet"].contains(&key.kind.as_str());
         let params = DeleteParams {
-            preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
+            preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version }),
             propagation_policy: Some(if workload {
                 PropagationPolicy::Foreground
             } else {
@@ -152,17 +215,25 @@ impl Management {
             ..DeleteParams::default()
         };
         match api_for(&self.client, key).delete(&key.name, &params).await {
-            Ok(answer) => match answer.left() {
-                Some(object) => self.take(stripped(object)),
+            Ok(answer) => match answer.left().map(|object| Arc::new(stripped(object))) {
+                Some(object) if !is_last_moment(&object) => {
+                    self.take(object.clone());
+                    Ok(Some(object))
+                }
                 // Gone at once: the watch will say so later, the next pass must know it now.
-                None => self.forget(key, uid),
+                _ => {
+                    self.forget(key, uid);
+                    Ok(None)
+                }
             },
             Err(error) => match self.error(key, error) {
-                ApiError::NotFound { .. } => self.forget(key, uid),
-                other => return Err(other),
+                ApiError::NotFound { .. } => {
+                    self.forget(key, uid);
+                    Ok(None)
+                }
+                other => Err(other),
             },
         }
-        Ok(())
     }
 
     fn forget(&self, key: &ObjectKey, uid: &str) {
@@ -172,10 +243,10 @@ impl Management {
         }
     }
 
-    fn absorb(&self, key: &ObjectKey, answer: Result<DynamicObject, kube::Error>) -> Result<Object, ApiError> {
+    fn absorb(&self, key: &ObjectKey, answer: Result<DynamicObject, kube::Error>) -> Result<Arc<Object>, ApiError> {
         match answer {
             Ok(object) => {
-                let object = stripped(object);
+                let object = Arc::new(stripped(object));
                 self.take(object.clone());
                 Ok(object)
             }
@@ -183,11 +254,8 @@ impl Management {
         }
     }
 
-    /// An object in its last moment (deleting, no finalizer left) is on its way out of the cache as well.
-    fn take(&self, object: Object) {
-        let gone = object.is_deleting()
-            && object.finalizers().is_empty()
-            && object.get("/metadata/deletionGracePeriodSeconds") == &json!(0);
+    fn take(&self, object: Arc<Object>) {
+        let gone = is_last_moment(&object);
         let change = if gone { self.cache.remove(&object) } else { self.cache.put(object) };
         if let Some(change) = change {
             drop(self.changes.send(change));
@@ -211,6 +279,13 @@ impl Management {
             _ => ApiError::Unreachable { key, source: Box::new(error) },
         }
     }
+}
+
+/// Deleting, and no finalizer left: it is on its way out.
+fn is_last_moment(object: &Object) -> bool {
+    object.is_deleting()
+        && object.finalizers().is_empty()
+        && object.get("/metadata/deletionGracePeriodSeconds") == &json!(0)
 }
 
 /// The API of an object, by its own words.

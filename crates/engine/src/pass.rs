@@ -1,20 +1,26 @@
 //! The pass that every controller makes: observe, plan, act, report.
 //!
-//! Holds: one observation for each pass; what a step brought back is absorbed and the planner is asked again; the first refusal ends the
-//! steps and is planned for (so that it shows in the status); status is written once, at the end, and only if it changed; mere words may wait
-//! for a quiet moment ([`crate::report`]).
+//! Holds: one observation for each pass; a paused object is left alone and says so; what a step brought back is absorbed and the planner is asked
+//! again; the first refusal ends the steps and shows in the status; status is written once, at the end, and only if it changed; mere words may
+//! wait for a quiet moment ([`crate::report`]).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use hangar_api::{Object, ObjectKey};
-use hangar_planner::{Effect, Plan, Progress, Reason, Step, Wake};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use hangar_api::conditions::{Condition, Status};
+use hangar_api::names::PAUSED_ANNOTATION;
+use hangar_api::{Kind, Object, ObjectKey, references};
+use hangar_planner::report::{self as conditions, PAUSED, READY};
+use hangar_planner::{Effect, Objects, Plan, Planner, Reason, Step, Wake, World, plan, refused};
 use jiff::Timestamp;
+use serde_json::Value;
 
 use crate::Clock;
 use crate::management::{ApiError, Management};
 use crate::queue::Outcome;
+use crate::reads::{NotListed, Read};
 use crate::report::Unwritten;
 
 /// More rounds than any plan needs: a planner that never comes to rest is a bug, and must not spin.
@@ -22,31 +28,56 @@ const MOST_ROUNDS: usize = 200;
 /// No call may hold a worker for ever: a peer that accepted a connection and then died answers never. What was cut off is found by the next pass.
 const DEADLINE: Duration = Duration::from_secs(45);
 
-/// One kind's part in the pass.
-#[async_trait]
-pub trait Controller: Send + Sync {
-    type World: Send + Sync;
+/// Carries out steps, wherever they go.
+pub trait Executor: Send + Sync + 'static {
+    fn passes(&self) -> &Passes;
+    fn carry_out(&self, step: Step, now: Timestamp) -> impl Future<Output = Result<Effect, Reason>> + Send;
+}
 
-    /// Reads everything that the decision needs, once. `None`: the object is gone.
-    async fn observe(&self, key: &ObjectKey, now: Timestamp) -> Result<Option<Self::World>, PassError>;
+/// What a planner needs to know, and how it comes by it.
+pub trait Controller<X: Executor>: Planner {
+    const READS: &'static [Read];
 
-    /// The pure part.
-    fn plan(&self, world: &Self::World, now: Timestamp) -> Plan;
+    /// What is not an object of the management cluster.
+    fn facts(
+        _context: &X,
+        _world: &World<Self>,
+        _now: Timestamp,
+    ) -> impl Future<Output = Result<Self::Facts, Reason>> + Send {
+        async { Ok(Self::Facts::default()) }
+    }
 
-    /// Carries out one step, as it stands.
-    async fn act(&self, world: &Self::World, step: Step) -> Result<Effect, Reason>;
+    /// The object is gone, or about to be: what was kept for it may go.
+    fn forget(_context: &X, _object: &Object) {}
+}
 
-    /// Takes what a step brought back into the World.
-    fn absorb(&self, world: &mut Self::World, effect: Effect);
+/// A controller as the engine knows it.
+pub struct Registration<X> {
+    pub group: &'static str,
+    pub kind: &'static str,
+    pub version: &'static str,
+    pub reads: &'static [Read],
+    pub(crate) pass: for<'a> fn(&'a X, &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PassError>>,
+    pub(crate) amended: fn(&Object, Condition, Timestamp) -> Value,
+}
 
-    /// The World remembers why a step was refused.
-    fn refuse(&self, world: &mut Self::World, reason: Reason);
+/// The line of a controller in the registry.
+pub const fn of<C: Controller<X>, X: Executor>() -> Registration<X> {
+    Registration {
+        group: C::Kind::GROUP,
+        kind: C::Kind::KIND,
+        version: C::Kind::VERSION,
+        reads: C::READS,
+        pass: boxed::<C, X>,
+        amended: conditions::amended::<C::Kind>,
+    }
+}
 
-    /// The object that the World is about.
-    fn object<'a>(&self, world: &'a Self::World) -> &'a Object;
-
-    /// The pass is over; what was learnt of the cloud may be kept.
-    fn settle(&self, _world: &Self::World, _progress: &Progress) {}
+fn boxed<'a, C: Controller<X>, X: Executor>(
+    context: &'a X,
+    key: &'a ObjectKey,
+) -> BoxFuture<'a, Result<Outcome, PassError>> {
+    run::<C, X>(context, key).boxed()
 }
 
 /// Why a pass could not even begin or end.
@@ -54,13 +85,17 @@ pub trait Controller: Send + Sync {
 pub enum PassError {
     #[error(transparent)]
     Api(#[from] ApiError),
-    #[error("{key} cannot be read: {message}")]
-    Unreadable { key: String, message: String },
     /// Somebody was faster, or the API server was away: no word about it to users, just another look.
     #[error("another look is needed: {0}")]
     LookAgain(String),
     #[error("killed")]
     Killed,
+}
+
+impl From<NotListed> for PassError {
+    fn from(NotListed(key): NotListed) -> Self {
+        Self::LookAgain(format!("{} has not been listed yet, which {key} is of", key.kind))
+    }
 }
 
 /// Called before and after each step; a simulation may say that the process dies here.
@@ -75,48 +110,101 @@ pub struct Passes {
     pub unwritten: Unwritten,
 }
 
-impl Passes {
-    pub async fn run<C: Controller>(&self, controller: &C, key: &ObjectKey) -> Result<Outcome, PassError> {
-        let Some(mut world) = in_time(controller.observe(key, (self.clock)())).await?? else {
-            self.unwritten.written(key);
-            return Ok(Outcome::Settled);
-        };
-        let mut plan = controller.plan(&world, (self.clock)());
-        for _ in 0..MOST_ROUNDS {
-            if plan.steps.is_empty() {
-                break;
-            }
-            self.act(controller, &mut world, plan.steps).await?;
-            plan = controller.plan(&world, (self.clock)());
-        }
-        let outcome = self.report(controller, &world, &plan).await?;
-        controller.settle(&world, &plan.progress);
-        Ok(outcome)
+async fn run<C: Controller<X>, X: Executor>(context: &X, key: &ObjectKey) -> Result<Outcome, PassError> {
+    let passes = context.passes();
+    let Some(object) = passes.management.cache().get(key) else {
+        passes.unwritten.written(key);
+        return Ok(Outcome::Settled);
+    };
+    if let Some(why) = paused(passes, &object) {
+        let paused = Condition::new(PAUSED, Status::True, PAUSED, why);
+        return passes.amend(&object, conditions::amended::<C::Kind>(&object, paused, (passes.clock)())).await;
     }
-
-    async fn act<C: Controller>(
-        &self,
-        controller: &C,
-        world: &mut C::World,
-        steps: Vec<Step>,
-    ) -> Result<(), PassError> {
-        for step in steps {
-            self.survives(&step, false)?;
-            tracing::debug!(object = %controller.object(world).key(), ?step, "step");
-            match in_time(controller.act(world, step.clone())).await? {
-                Ok(effect) => controller.absorb(world, effect),
-                Err(reason) if ["Conflict", "APIServerUnreachable"].contains(&reason.code) => {
-                    return Err(PassError::LookAgain(reason.message));
-                }
-                Err(reason) => {
-                    tracing::info!(object = %controller.object(world).key(), code = reason.code, "{}", reason.message);
-                    controller.refuse(world, reason);
-                    return Ok(());
-                }
-            }
-            self.survives(&step, true)?;
+    let mut world = match World::<C>::new(object.clone(), gather::<C, X>(passes, &object)?) {
+        Ok(world) => world,
+        Err(unreadable) => {
+            tracing::warn!(object = %key, error = %unreadable.0, "the object cannot be read");
+            let condition = Condition::new(READY, Status::False, "Unreadable", unreadable.0);
+            return passes.amend(&object, conditions::amended::<C::Kind>(&object, condition, (passes.clock)())).await;
         }
-        Ok(())
+    };
+    match in_time(C::facts(context, &world, (passes.clock)())).await? {
+        Ok(facts) => world.facts = facts,
+        Err(reason) => world.facts_error = Some(reason),
+    }
+    let plan = rounds::<C, X>(context, &mut world).await?;
+    let outcome = passes.report(world.object(), &plan).await?;
+    if world.object().is_deleting() && plan.status.is_none() {
+        C::forget(context, world.object());
+    }
+    Ok(outcome)
+}
+
+fn gather<C: Controller<X>, X: Executor>(passes: &Passes, object: &Arc<Object>) -> Result<Objects, NotListed> {
+    let mut objects = Objects::default();
+    for read in C::READS {
+        read.gather(object, passes.management.cache())?.into_iter().for_each(|found| objects.insert(found));
+    }
+    Ok(objects)
+}
+
+/// Plans and acts until there is nothing left to do, a step is refused, or something must be waited for.
+async fn rounds<C: Controller<X>, X: Executor>(context: &X, world: &mut World<C>) -> Result<Plan, PassError> {
+    let passes = context.passes();
+    for _ in 0..MOST_ROUNDS {
+        let plan = plan(world, (passes.clock)());
+        if plan.steps.is_empty() {
+            return Ok(plan);
+        }
+        if let Some(reason) = act::<C, X>(context, world, plan.steps).await? {
+            return Ok(refused(world, reason, (passes.clock)()));
+        }
+    }
+    let text = format!("no end after {MOST_ROUNDS} rounds of planning: this is a bug in Hangar");
+    tracing::error!(object = %world.object().key(), "{text}");
+    Ok(refused(world, Reason::retry("InternalError", text), (passes.clock)()))
+}
+
+/// Carries out steps in order; the first that is refused ends them.
+async fn act<C: Controller<X>, X: Executor>(
+    context: &X,
+    world: &mut World<C>,
+    steps: Vec<Step>,
+) -> Result<Option<Reason>, PassError> {
+    let passes = context.passes();
+    for step in steps {
+        passes.survives(&step, false)?;
+        tracing::debug!(object = %world.object().key(), ?step, "step");
+        let hooked = passes.hook.is_some().then(|| step.clone());
+        match in_time(context.carry_out(step, (passes.clock)())).await? {
+            Ok(effect) => world.absorb(&effect),
+            Err(reason) if ["Conflict", "APIServerUnreachable"].contains(&reason.code) => {
+                return Err(PassError::LookAgain(reason.message));
+            }
+            Err(reason) => {
+                tracing::info!(object = %world.object().key(), code = reason.code, "{}", reason.message);
+                return Ok(Some(reason));
+            }
+        }
+        if let Some(step) = hooked {
+            passes.survives(&step, true)?;
+        }
+    }
+    Ok(None)
+}
+
+/// Why an object is left alone, if it is.
+fn paused(passes: &Passes, object: &Object) -> Option<String> {
+    if object.annotation(PAUSED_ANNOTATION).is_some() {
+        return Some(format!("{} has the annotation {PAUSED_ANNOTATION}", object.kind()));
+    }
+    let cluster = passes.management.cache().get(&references::cluster(object)?)?;
+    (cluster.get("/spec/paused") == true).then(|| format!("Cluster {} has spec.paused set", cluster.name()))
+}
+
+impl Passes {
+    pub fn new(management: Management, clock: Clock) -> Self {
+        Self { management, clock, hook: None, unwritten: Unwritten::default() }
     }
 
     fn survives(&self, step: &Step, after: bool) -> Result<(), PassError> {
@@ -126,11 +214,23 @@ impl Passes {
         }
     }
 
-    async fn report<C: Controller>(&self, controller: &C, world: &C::World, plan: &Plan) -> Result<Outcome, PassError> {
+    /// A status that no plan made.
+    pub(crate) async fn amend(&self, object: &Object, status: Value) -> Result<Outcome, PassError> {
+        self.unwritten.written(&object.key());
+        match self.management.report(object, &status).await {
+            Ok(_) | Err(ApiError::NotFound { .. }) => Ok(Outcome::Settled),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn report(&self, object: &Object, plan: &Plan) -> Result<Outcome, PassError> {
         let outcome = outcome(plan);
-        let Some(status) = &plan.status else { return Ok(outcome) };
-        let (object, key) = (controller.object(world), controller.object(world).key());
-        // The object may have been patched in this pass: its newest form is in the cache.
+        let key = object.key();
+        let Some(status) = &plan.status else {
+            self.unwritten.written(&key);
+            return Ok(outcome);
+        };
+        // The object may have been changed since: its newest form is in the cache.
         let newest = self.management.cache().get(&key).filter(|newest| newest.uid() == object.uid());
         let newest = newest.as_deref().unwrap_or(object);
         if let Some(later) = self.unwritten.put_off(&key, newest.get("/status"), status, outcome, (self.clock)()) {
@@ -156,22 +256,26 @@ fn outcome(plan: &Plan) -> Outcome {
     match plan.progress.reason().map(|reason| reason.wake) {
         Some(Wake::After(time)) => Outcome::After(time),
         Some(Wake::Retry) => Outcome::Failed,
-        _ if !plan.steps.is_empty() => Outcome::Failed,
-        _ => Outcome::Settled,
+        Some(Wake::Event) => Outcome::Settled,
+        None => plan.recheck.map_or(Outcome::Settled, Outcome::After),
     }
 }
 
-/// Steps on the management cluster, which all controllers share.
+/// Steps on the management cluster.
 pub async fn act_on_management(management: &Management, step: Step) -> Result<Effect, Reason> {
     match step {
+        Step::Create(object) => management.create(&object).await.map(Effect::Applied).map_err(reason),
         Step::Apply(object) => management.apply(&object).await.map(Effect::Applied).map_err(reason),
         Step::Patch { key, uid, resource_version, fields } => management
             .patch(&key, &uid, resource_version.as_deref(), &fields)
             .await
             .map(Effect::Applied)
             .map_err(reason),
-        Step::Delete { key, uid } => management.delete(&key, &uid).await.map(|()| Effect::Deleted(key)).map_err(reason),
-        other => Err(Reason { code: "NotForMe", message: format!("no executor for {other:?}"), wake: Wake::Retry }),
+        Step::Delete { key, uid, resource_version } => {
+            let left = management.delete(&key, &uid, resource_version).await.map_err(reason)?;
+            Ok(Effect::Deleted { key, left })
+        }
+        other => Err(Reason::retry("InternalError", format!("not a step on the management cluster: {other:?}"))),
     }
 }
 
@@ -179,8 +283,9 @@ fn reason(error: ApiError) -> Reason {
     let code = match &error {
         ApiError::Conflict { .. } => "Conflict",
         ApiError::NotFound { .. } => "NotFound",
+        ApiError::NotOurs { .. } => "NotOurs",
         ApiError::Refused { .. } => "Refused",
         ApiError::Unreachable { .. } => "APIServerUnreachable",
     };
-    Reason { code, message: error.to_string(), wake: Wake::Retry }
+    Reason::retry(code, error.to_string())
 }

@@ -1,7 +1,7 @@
 //! When a changed status is written: what others act on at once, what only people read in a quiet moment.
 //!
-//! Flows: the status that stands, the status as planned -> now, or later. Holds: what turns true or stops being true is written at once, since
-//! others wait for it; words, counts and addresses are written when they have not changed for [`QUIET`], or after [`LONGEST`], so nothing is lost.
+//! Flows: the status that is there, the status as planned -> now, or later. Holds: what other controllers read, and what people wait for, is written at
+//! once; words, counts and addresses are written when they have not changed for [`QUIET`], or after [`LONGEST`], so nothing is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::queue::Outcome;
+use crate::reads::{GroupKind, value_at};
 
 /// Words that have stood for so long are worth writing; most steps on the way to ready are shorter.
 const QUIET: Duration = Duration::from_secs(2);
@@ -22,7 +23,11 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// Of each object what was not written yet.
 #[derive(Clone, Default)]
-pub struct Unwritten(Arc<Mutex<BTreeMap<ObjectKey, Waiting>>>);
+pub struct Unwritten {
+    waiting: Arc<Mutex<BTreeMap<ObjectKey, Waiting>>>,
+    /// The fields of a status (pointers within it) that other controllers read, by group and kind.
+    read: Arc<BTreeMap<GroupKind, BTreeSet<&'static str>>>,
+}
 
 struct Waiting {
     since: Timestamp,
@@ -31,8 +36,12 @@ struct Waiting {
 }
 
 impl Unwritten {
+    pub fn new(read: BTreeMap<GroupKind, BTreeSet<&'static str>>) -> Self {
+        Self { waiting: Arc::default(), read: Arc::new(read) }
+    }
+
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Waiting>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `None`: write now. Else: do not write, and look again as it says.
@@ -50,7 +59,7 @@ impl Unwritten {
             // The next look may be far away, and a failure is news.
             Outcome::After(_) | Outcome::Failed => return None,
         };
-        if stands == planned || facts(stands, planned) {
+        if stands == planned || self.is_awaited(key, stands, planned) {
             return None;
         }
         let mut all = self.waiting();
@@ -63,51 +72,36 @@ impl Unwritten {
         (passed(waiting.changed) < QUIET && passed(waiting.since) < LONGEST).then_some(later)
     }
 
-    /// The status stands as planned.
+    /// Whether somebody acts on the change: a controller that reads the field, or a person who waits for Ready or Available.
+    fn is_awaited(&self, key: &ObjectKey, stands: &Value, planned: &Value) -> bool {
+        let read = self.read.get(&(key.group.as_str(), key.kind.as_str())).into_iter().flatten().copied();
+        let differs = |path: &str| match (value_at(stands, path), value_at(planned, path)) {
+            (before, after) if before == after => false,
+            // In a first status what does not hold is no news.
+            (Value::Null, after) => is_true(after),
+            _ => true,
+        };
+        read.chain(FOR_PEOPLE).any(differs)
+    }
+
+    /// The status is written as planned.
     pub fn written(&self, key: &ObjectKey) {
         self.waiting().remove(key);
     }
 }
 
-/// True things that nobody waits for: conditions that hold while something is going on, and what never changes.
-const WORDS: [&str; 7] = [
-    "ScalingUp",
-    "ScalingDown",
-    "RollingOut",
-    "Remediating",
-    "Deleting",
-    "TenantControlPlaneAddressReady",
-    "externalManagedControlPlane",
-];
+/// What people and their scripts wait for.
+const FOR_PEOPLE: [&str; 3] = ["/conditions[Ready]", "/conditions[Available]", "/conditions[Paused]"];
 
-/// Whether something turned true or stopped being true. In a first status only flags count: conditions are true of the empty set.
-fn facts(stands: &Value, planned: &Value) -> bool {
-    if stands.is_null() {
-        return essence(planned).iter().any(|path| !path.contains("/conditions/"));
-    }
-    essence(stands) != essence(planned)
-}
-
-/// Everything in a status that is true, by where it stands: flags and conditions.
-fn essence(status: &Value) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    collect(status, "", &mut found);
-    found
-}
-
-fn collect(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+/// Whether a field says that something holds or is there.
+fn is_true(value: &Value) -> bool {
     match value {
-        Value::Bool(true) => drop(found.insert(path.to_owned())),
-        Value::Object(fields) => {
-            let waited_for = fields.iter().filter(|(name, _)| !WORDS.contains(&name.as_str()));
-            waited_for.for_each(|(name, value)| collect(value, &format!("{path}/{name}"), found));
-        }
-        Value::Array(items) if path.ends_with("/conditions") => {
-            let is_true = |item: &&Value| item["status"] == "True";
-            let types = items.iter().filter(is_true).filter_map(|item| item["type"].as_str());
-            found.extend(types.filter(|name| !WORDS.contains(name)).map(|name| format!("{path}/{name}")));
-        }
-        _ => {}
+        Value::Null => false,
+        Value::Bool(flag) => *flag,
+        Value::String(text) => !["", "False", "Unknown"].contains(&text.as_str()),
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::Array(list) => list.iter().any(is_true),
+        Value::Object(fields) => fields.values().any(is_true),
     }
 }
 
@@ -129,7 +123,7 @@ mod tests {
         let table = [
             ("no change", waiting.clone(), false),
             ("another reason", condition("False", "WaitingForB"), true),
-            ("unknown instead of false", condition("Unknown", "WaitingForA"), true),
+            ("unknown instead of false", condition("Unknown", "WaitingForA"), false),
             ("turned true", condition("True", "Ready"), false),
             ("a number", json!({ "conditions": waiting["conditions"], "replicas": 1 }), true),
             (
@@ -137,20 +131,19 @@ mod tests {
                 json!({ "conditions": waiting["conditions"], "initialization": { "provisioned": true } }),
                 false,
             ),
-            ("a flag that is down", json!({ "conditions": waiting["conditions"], "ready": false }), true),
+            ("a flag that nobody reads", json!({ "conditions": waiting["conditions"], "ready": true }), true),
+            (
+                "a flag that is down",
+                json!({ "conditions": waiting["conditions"], "initialization": { "provisioned": false } }),
+                true,
+            ),
         ];
         for (what, planned, waits) in table {
-            let unwritten = Unwritten::default();
+            let read = BTreeMap::from([(("", "Machine"), BTreeSet::from(["/initialization"]))]);
+            let unwritten = Unwritten::new(read);
             let answer = unwritten.put_off(&key, &waiting, &planned, Outcome::Settled, now);
             assert_eq!(answer, waits.then_some(Outcome::After(QUIET)), "{what}");
         }
-    }
-
-    #[test]
-    fn a_first_status_waits_unless_a_flag_is_up() {
-        let empty_set = json!({ "conditions": [{ "type": "MachinesReady", "status": "True" }] });
-        assert!(!facts(&Value::Null, &empty_set));
-        assert!(facts(&Value::Null, &json!({ "initialization": { "provisioned": true } })));
     }
 
     #[test]

@@ -2,13 +2,16 @@
 //!
 //! Holds: one watch for each kind; no pass before every kind has been listed once; a failed watch starts again by itself, with a pause.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use futures::StreamExt as _;
-use hangar_api::ObjectKey;
+use futures::{FutureExt as _, StreamExt as _};
+use hangar_api::conditions::{Condition, Status};
+use hangar_api::names::CLUSTER_NAME_LABEL;
+use hangar_api::{Kind as _, ObjectKey, registry};
+use hangar_planner::report::READY;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, TypeMeta};
 use kube::core::GroupVersionKind;
@@ -19,61 +22,67 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change};
 use crate::management::stripped;
-use crate::pass::PassError;
+use crate::pass::{Executor, PassError, Registration};
 use crate::queue::{Outcome, Queue};
+use crate::reads::{GroupKind, Link};
 
-/// A kind to be watched.
-#[derive(Debug, Clone)]
-pub struct Watched {
-    pub group: &'static str,
-    pub version: &'static str,
-    pub kind: &'static str,
-    /// Only objects with these labels.
-    pub labels: Option<String>,
+/// The controllers of one program: any subset of those that there are.
+pub type Controllers<X> = Vec<&'static Registration<X>>;
+
+/// How objects name each other, as far as the controllers follow it.
+pub fn links<X>(controllers: &[&'static Registration<X>]) -> Vec<(GroupKind, Link)> {
+    let reads = controllers.iter().flat_map(|one| one.reads.iter().map(|read| ((one.group, one.kind), read)));
+    reads.flat_map(|(own, read)| read.links(own)).collect()
 }
 
-/// What the engine calls.
-#[async_trait]
-pub trait Dispatch: Send + Sync + 'static {
-    /// One pass over one object.
-    async fn pass(&self, key: &ObjectKey) -> Result<Outcome, PassError>;
-    /// Whom a change concerns.
-    fn wakes(&self, change: &Change) -> Vec<ObjectKey>;
+/// The fields of each kind's status that some controller reads.
+pub fn status_fields<X>(controllers: &[&'static Registration<X>]) -> BTreeMap<GroupKind, BTreeSet<&'static str>> {
+    let mut fields: BTreeMap<GroupKind, BTreeSet<&'static str>> = BTreeMap::new();
+    // A reference may lead to any kind that somebody here writes.
+    let own: Vec<GroupKind> = controllers.iter().map(|one| (one.group, one.kind)).collect();
+    for read in controllers.iter().flat_map(|one| one.reads) {
+        let kinds = read.path.last().map_or(vec![], |hop| hop.kind.map_or_else(|| own.clone(), |kind| vec![kind]));
+        let read: Vec<&str> = read.fields.iter().filter_map(|field| field.strip_prefix("/status")).collect();
+        for kind in kinds {
+            fields.entry(kind).or_default().extend(&read);
+        }
+    }
+    fields
 }
 
 /// The running engine's inputs.
-pub struct Engine {
+pub struct Engine<X: 'static> {
     pub client: Client,
     pub cache: Cache,
     pub changes: mpsc::UnboundedReceiver<Change>,
     pub changed: mpsc::UnboundedSender<Change>,
     /// Keys to look at for reasons that no watch here sees.
     pub wakes: mpsc::UnboundedReceiver<ObjectKey>,
-    pub watched: Vec<Watched>,
+    pub controllers: Controllers<X>,
+    pub context: Arc<X>,
     pub workers: usize,
 }
 
-impl Engine {
+impl<X: Executor> Engine<X> {
     /// Runs until told to stop, or until a simulation kills it.
-    pub async fn run(self, dispatch: Arc<dyn Dispatch>, shutdown: CancellationToken) {
+    pub async fn run(self, shutdown: CancellationToken) {
         let queue = Arc::new(Queue::default());
         let mut tasks = JoinSet::new();
-        let (synced, mut all_synced) = watch::channel(0_usize);
-        let kinds = self.watched.len();
-        for watched in self.watched {
-            tasks.spawn(observe(
-                self.client.clone(),
-                watched,
-                self.cache.clone(),
-                self.changed.clone(),
-                synced.clone(),
-            ));
-        }
-        tasks.spawn(route(self.changes, self.wakes, dispatch.clone(), queue.clone()));
+        let (listed, mut all_listed) = watch::channel(0_usize);
+        let kinds = watched(&self.controllers);
+        let router = Router::new(&self.controllers, self.cache.clone());
+        let (first, cache) = (kinds.clone(), self.cache.clone());
+        let watches = Watches { client: self.client, cache: self.cache, changed: self.changed, listed };
+        kinds.iter().for_each(|kind| drop(tasks.spawn(watches.clone().observe(*kind))));
+        let (missing, found) = mpsc::unbounded_channel();
+        tasks.spawn(route(self.changes, self.wakes, router, queue.clone(), missing));
+        tasks.spawn(watches.follow(kinds, found));
         tokio::select! {
             () = shutdown.cancelled() => return,
-            _ = all_synced.wait_for(|count| *count >= kinds) => {}
+            // Kinds that are only referred to may be listed before the others: it is not their number that counts.
+            _ = all_listed.wait_for(|_| first.iter().all(|(group, kind)| cache.is_listed(group, kind))) => {}
         }
+        let dispatch = Arc::new(Dispatch { controllers: self.controllers, context: self.context });
         for _ in 0..self.workers {
             tasks.spawn(work(queue.clone(), dispatch.clone(), shutdown.clone()));
         }
@@ -82,44 +91,127 @@ impl Engine {
     }
 }
 
-async fn observe(
+/// The kinds that the controllers are for or read by name. What references lead to is watched when the first one is seen.
+fn watched<X>(controllers: &[&'static Registration<X>]) -> BTreeSet<GroupKind> {
+    let own = controllers.iter().map(|one| (one.group, one.kind));
+    let read = controllers.iter().flat_map(|one| one.reads).flat_map(|read| read.path).filter_map(|hop| hop.kind);
+    own.chain(read).chain([(hangar_api::kinds::Cluster::GROUP, hangar_api::kinds::Cluster::KIND)]).collect()
+}
+
+/// Who is concerned by a change.
+struct Router {
+    /// By the kind that changes: the own kind of whoever reads it, and how.
+    own: BTreeSet<GroupKind>,
+    reads: Vec<(GroupKind, &'static crate::reads::Read)>,
+    cache: Cache,
+}
+
+impl Router {
+    fn new<X>(controllers: &[&'static Registration<X>], cache: Cache) -> Self {
+        let reads = controllers.iter().flat_map(|one| one.reads.iter().map(|read| ((one.group, one.kind), read)));
+        // Every object may be paused with its cluster.
+        let paused = controllers.iter().map(|one| ((one.group, one.kind), &PAUSED));
+        Self {
+            own: controllers.iter().map(|one| (one.group, one.kind)).collect(),
+            reads: reads.chain(paused).collect(),
+            cache,
+        }
+    }
+
+    fn concerned(&self, change: &Change) -> BTreeSet<ObjectKey> {
+        let mut keys = BTreeSet::new();
+        let own = self.own.contains(&(change.key.group.as_str(), change.key.kind.as_str()));
+        if own && change.new.is_some() && concerns_itself(change) {
+            keys.insert(change.key.clone());
+        }
+        for (own, read) in &self.reads {
+            keys.extend(read.concerned(*own, change, &self.cache));
+        }
+        keys
+    }
+
+    /// Kinds that the object names.
+    fn named(&self, change: &Change) -> Vec<ObjectKey> {
+        change.new.as_deref().map_or_else(Vec::new, |object| self.cache.links_of(object))
+    }
+}
+
+const PAUSED: crate::reads::Read = crate::reads::read(&[crate::reads::cluster()], &["/spec/paused"]);
+
+/// A status is written by the object's own controller, which need not look at it again: else a message that is never twice the same would
+/// keep it busy for ever.
+fn concerns_itself(change: &Change) -> bool {
+    let (Some(old), Some(new)) = (change.old.as_deref(), change.new.as_deref()) else { return true };
+    const SERVER_FIELDS: [&str; 4] = ["resourceVersion", "managedFields", "generation", "creationTimestamp"];
+    let same = |one: &serde_json::Value, other: &serde_json::Value, skipped: &[&str]| {
+        let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return one == other };
+        let all = one.keys().chain(other.keys()).filter(|name| !skipped.contains(&name.as_str()));
+        all.into_iter().all(|name| one.get(name) == other.get(name))
+    };
+    old.uid() != new.uid()
+        || !same(&old.0, &new.0, &["status", "metadata"])
+        || !same(old.get("/metadata"), new.get("/metadata"), &SERVER_FIELDS)
+}
+
+/// One watch for each kind.
+#[derive(Clone)]
+struct Watches {
     client: Client,
-    watched: Watched,
     cache: Cache,
     changed: mpsc::UnboundedSender<Change>,
-    synced: watch::Sender<usize>,
-) {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(watched.group, watched.version, watched.kind));
-    let api: Api<DynamicObject> = Api::all_with(client, &resource);
-    let config = watcher::Config { label_selector: watched.labels.clone(), ..watcher::Config::default() };
-    let mut stream = Box::pin(watcher(api, config));
-    let (mut before, mut listed, mut first) = (vec![], BTreeSet::new(), true);
-    while let Some(event) = stream.next().await {
-        match event {
-            Ok(watcher::Event::Init) => {
-                before = cache.all_of(watched.group, watched.kind);
-                listed.clear();
+    listed: watch::Sender<usize>,
+}
+
+impl Watches {
+    /// Watches further kinds as references to them are seen.
+    async fn follow(self, watched: BTreeSet<GroupKind>, mut found: mpsc::UnboundedReceiver<ObjectKey>) {
+        let mut watched = watched;
+        let mut tasks = JoinSet::new();
+        while let Some(key) = found.recv().await {
+            let Some(facts) = registry::kind(&key.group, &key.kind) else { continue };
+            if watched.insert((facts.group, facts.kind)) {
+                tasks.spawn(self.clone().observe((facts.group, facts.kind)));
             }
-            Ok(watcher::Event::InitApply(object)) => {
-                let object = stripped(named(object, &resource));
-                listed.insert(object.key());
-                cache.put(object).into_iter().for_each(|change| drop(changed.send(change)));
-            }
-            Ok(watcher::Event::InitDone) => {
-                cache.retain(&before, &listed).into_iter().for_each(|change| drop(changed.send(change)));
-                if std::mem::take(&mut first) {
-                    synced.send_modify(|count| *count += 1);
+        }
+        tasks.shutdown().await;
+    }
+
+    async fn observe(self, (group, kind): GroupKind) {
+        let facts = registry::kind(group, kind);
+        let version = facts.map_or("v1", |facts| facts.hub().name);
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        // Of the kinds of Kubernetes itself only what belongs to a cluster.
+        let labels = facts.is_none().then(|| CLUSTER_NAME_LABEL.to_owned());
+        let config = watcher::Config { label_selector: labels, ..watcher::Config::default() };
+        let mut stream = Box::pin(watcher(api, config));
+        let (mut before, mut listed, mut first) = (vec![], BTreeSet::new(), true);
+        let send = |change: Option<Change>| change.into_iter().for_each(|change| drop(self.changed.send(change)));
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(watcher::Event::Init) => {
+                    before = self.cache.all_of(group, kind);
+                    listed.clear();
                 }
-            }
-            Ok(watcher::Event::Apply(object)) => {
-                cache.put(stripped(object)).into_iter().for_each(|change| drop(changed.send(change)));
-            }
-            Ok(watcher::Event::Delete(object)) => {
-                cache.remove(&stripped(object)).into_iter().for_each(|change| drop(changed.send(change)));
-            }
-            Err(error) => {
-                tracing::debug!(kind = watched.kind, %error, "watch failed, it starts again");
-                tokio::time::sleep(Duration::from_millis(500)).await;
+                Ok(watcher::Event::InitApply(object)) => {
+                    let object = stripped(named(object, &resource));
+                    listed.insert(object.key());
+                    send(self.cache.put(object));
+                }
+                Ok(watcher::Event::InitDone) => {
+                    self.cache.retain(&before, &listed).into_iter().for_each(|change| send(Some(change)));
+                    before = vec![];
+                    if std::mem::take(&mut first) {
+                        self.cache.set_listed(group, kind);
+                        self.listed.send_modify(|count| *count += 1);
+                    }
+                }
+                Ok(watcher::Event::Apply(object)) => send(self.cache.put(stripped(object))),
+                Ok(watcher::Event::Delete(object)) => send(self.cache.remove(&stripped(object))),
+                Err(error) => {
+                    tracing::debug!(kind, %error, "watch failed, it starts again");
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
             }
         }
     }
@@ -135,21 +227,58 @@ fn named(mut object: DynamicObject, resource: &ApiResource) -> DynamicObject {
 async fn route(
     mut changes: mpsc::UnboundedReceiver<Change>,
     mut wakes: mpsc::UnboundedReceiver<ObjectKey>,
-    dispatch: Arc<dyn Dispatch>,
+    router: Router,
     queue: Arc<Queue>,
+    named: mpsc::UnboundedSender<ObjectKey>,
 ) {
     loop {
         // In this order, so that two runs with the same events do the same.
         tokio::select! {
             biased;
-            Some(change) = changes.recv() => dispatch.wakes(&change).into_iter().for_each(|key| queue.add(key)),
+            Some(change) = changes.recv() => {
+                router.named(&change).into_iter().for_each(|key| drop(named.send(key)));
+                router.concerned(&change).into_iter().for_each(|key| queue.add(key));
+            }
             Some(key) = wakes.recv() => queue.add(key),
             else => return,
         }
     }
 }
 
-async fn work(queue: Arc<Queue>, dispatch: Arc<dyn Dispatch>, shutdown: CancellationToken) {
+/// The controllers, by kind.
+struct Dispatch<X: 'static> {
+    controllers: Controllers<X>,
+    context: Arc<X>,
+}
+
+impl<X: Executor> Dispatch<X> {
+    async fn pass(&self, key: &ObjectKey) -> Result<Outcome, PassError> {
+        let of_kind = |one: &&&Registration<X>| (one.group, one.kind) == (key.group.as_str(), key.kind.as_str());
+        let Some(controller) = self.controllers.iter().find(of_kind) else { return Ok(Outcome::Settled) };
+        match AssertUnwindSafe((controller.pass)(&self.context, key)).catch_unwind().await {
+            Ok(outcome) => outcome,
+            Err(panic) => self.panicked(controller, key, &words(&*panic)).await,
+        }
+    }
+
+    /// One object that breaks a controller must not stop the others.
+    async fn panicked(&self, controller: &Registration<X>, key: &ObjectKey, words: &str) -> Result<Outcome, PassError> {
+        tracing::error!(object = %key, panic = words, "this is a bug in Hangar");
+        let passes = self.context.passes();
+        let Some(object) = passes.management.cache().get(key) else { return Ok(Outcome::Failed) };
+        let text = format!("this is a bug in Hangar, see its log: {words}");
+        let condition = Condition::new(READY, Status::False, "InternalError", text);
+        let status = (controller.amended)(&object, condition, (passes.clock)());
+        passes.amend(&object, status).await.map(|_| Outcome::Failed)
+    }
+}
+
+fn words(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panicked without a message").to_owned()
+}
+
+async fn work<X: Executor>(queue: Arc<Queue>, dispatch: Arc<Dispatch<X>>, shutdown: CancellationToken) {
     loop {
         let key = queue.next().await;
         let outcome = match dispatch.pass(&key).await {

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use hangar_api::kinds::Machine;
-use hangar_api::{Object, ObjectKey};
+use hangar_api::{Kind as _, Object, ObjectKey};
+use hangar_planner::step::ClusterName;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
@@ -25,9 +26,6 @@ pub trait Connector: Send + Sync {
     async fn connect(&self, kubeconfig: &str) -> Result<Client, String>;
 }
 
-/// A cluster, by namespace and name.
-pub type ClusterName = (String, String);
-
 #[derive(Clone)]
 pub struct Tenants(Arc<Inner>);
 
@@ -42,14 +40,37 @@ struct Entry {
     kubeconfig: String,
     client: Client,
     nodes: Arc<Mutex<Nodes>>,
+    /// The version that the API reported, by what it was asked for.
+    version: Option<(String, String)>,
     watch: AbortHandle,
 }
 
-/// The Nodes of one cluster, by name.
+/// The Nodes of one cluster, by name and by provider id.
 #[derive(Default)]
 struct Nodes {
     synced: bool,
     by_name: BTreeMap<String, Arc<Object>>,
+    names: BTreeMap<String, String>,
+}
+
+impl Nodes {
+    fn put(&mut self, node: Arc<Object>) -> Option<Arc<Object>> {
+        let id = node.text("/spec/providerID");
+        if !id.is_empty() {
+            self.names.insert(id.to_owned(), node.name().to_owned());
+        }
+        self.by_name.insert(node.name().to_owned(), node)
+    }
+
+    fn remove(&mut self, name: &str) {
+        if let Some(gone) = self.by_name.remove(name) {
+            self.names.remove(gone.text("/spec/providerID"));
+        }
+    }
+
+    fn with_provider_id(&self, id: &str) -> Option<&Arc<Object>> {
+        self.by_name.get(self.names.get(id)?)
+    }
 }
 
 impl Drop for Entry {
@@ -79,7 +100,7 @@ impl Tenants {
     pub async fn client(&self, cluster: &ClusterName) -> Result<Client, String> {
         let Some(kubeconfig) = self.kubeconfig(cluster) else {
             self.entries().remove(cluster);
-            return Err(format!("there is no Secret {}-kubeconfig yet", cluster.1));
+            return Err(format!("there is no Secret {}-kubeconfig yet", cluster.name));
         };
         if let Some(entry) = self.entries().get(cluster).filter(|entry| entry.kubeconfig == kubeconfig) {
             return Ok(entry.client.clone());
@@ -93,7 +114,7 @@ impl Tenants {
             self.0.cache.clone(),
             self.0.wakes.clone(),
         ));
-        let entry = Entry { kubeconfig, client: client.clone(), nodes, watch: watch.abort_handle() };
+        let entry = Entry { kubeconfig, client: client.clone(), nodes, version: None, watch: watch.abort_handle() };
         self.entries().insert(cluster.clone(), entry);
         Ok(client)
     }
@@ -109,18 +130,30 @@ impl Tenants {
         if !nodes.synced {
             return NodeView::Unreachable;
         }
-        match nodes.by_name.values().find(|node| node.text("/spec/providerID") == provider_id) {
-            Some(node) if !provider_id.is_empty() => NodeView::Node(node.clone()),
-            _ => NodeView::None,
-        }
+        nodes.with_provider_id(provider_id).map_or(NodeView::None, |node| NodeView::Node(node.clone()))
     }
 
     /// A node as we have just written it.
-    pub fn absorb(&self, cluster: &ClusterName, node: Object) {
+    pub fn absorb(&self, cluster: &ClusterName, node: Arc<Object>) {
         if let Some(entry) = self.entries().get(cluster) {
             let mut nodes = entry.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-            nodes.by_name.insert(node.name().to_owned(), Arc::new(node));
+            nodes.put(node);
         }
+    }
+
+    /// The version that a tenant's API reports; asked once for each `rollout` of it.
+    pub async fn version(&self, cluster: &ClusterName, rollout: &str, is_complete: bool) -> Option<String> {
+        let client = self.client(cluster).await.ok()?;
+        let known = self.entries().get(cluster).and_then(|entry| entry.version.clone());
+        if let Some((_, version)) = known.filter(|(of, _)| of == rollout) {
+            return Some(version);
+        }
+        let version = client.apiserver_version().await.ok()?.git_version;
+        // While old and new pods answer side by side, the next answer may be another one.
+        if is_complete && let Some(entry) = self.entries().get_mut(cluster) {
+            entry.version = Some((rollout.to_owned(), version.clone()));
+        }
+        Some(version)
     }
 
     pub fn forget(&self, cluster: &ClusterName) {
@@ -128,7 +161,7 @@ impl Tenants {
     }
 
     fn kubeconfig(&self, cluster: &ClusterName) -> Option<String> {
-        let key = ObjectKey::new("", "Secret", &cluster.0, &format!("{}-kubeconfig", cluster.1));
+        let key = ObjectKey::new("", "Secret", &cluster.namespace, &format!("{}-kubeconfig", cluster.name));
         self.0.cache.get(&key)?.secret_text("value")
     }
 }
@@ -157,14 +190,14 @@ async fn observe(
             }
             Ok(watcher::Event::InitDone) => {
                 let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
-                nodes.by_name = std::mem::take(&mut listed);
-                nodes.synced = true;
+                *nodes = Nodes { synced: true, ..Nodes::default() };
+                std::mem::take(&mut listed).into_values().for_each(|node| drop(nodes.put(node)));
                 None
             }
             Ok(watcher::Event::Apply(object)) => {
                 let node = Arc::new(stripped(object));
                 let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
-                let old = nodes.by_name.insert(node.name().to_owned(), node.clone());
+                let old = nodes.put(node.clone());
                 if old.is_some_and(|old| !matters(&old, &node)) {
                     continue;
                 }
@@ -172,7 +205,7 @@ async fn observe(
             }
             Ok(watcher::Event::Delete(object)) => {
                 let node = Arc::new(stripped(object));
-                nodes.lock().unwrap_or_else(PoisonError::into_inner).by_name.remove(node.name());
+                nodes.lock().unwrap_or_else(PoisonError::into_inner).remove(node.name());
                 Some(node)
             }
             Err(_) => {
@@ -180,7 +213,7 @@ async fn observe(
                 continue;
             }
         };
-        for machine in cache.of_cluster(&cluster.0, &cluster.1, "Machine") {
+        for machine in cache.of_cluster(&cluster.namespace, &cluster.name, Machine::GROUP, Machine::KIND) {
             if concerns(&machine, touched.as_deref()) {
                 drop(wakes.send(ObjectKey::of::<Machine>(machine.namespace(), machine.name())));
             }

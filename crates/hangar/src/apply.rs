@@ -1,23 +1,40 @@
 //! Applying a manifest as a user would.
 //!
-//! Holds: what no schema knows is refused. A kind that is not ours is looked up once, or found in the manifest, so that its plural and its scope are the server's own words.
+//! Holds: what no schema knows is refused. A namespace is created only if the caller says so. A kind that is not ours is looked up once, or found in the manifest, so that its plural and its scope are the server's own words.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use anyhow::{Context as _, Result, bail};
 use hangar_api::Object;
 use hangar_engine::management::stripped;
+use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, ValidationDirective};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams, ValidationDirective};
+use kube::core::{GroupVersionKind, ObjectMeta};
 use kube::discovery::{Scope, oneshot};
 use kube::runtime::{conditions, wait};
 
 const ESTABLISHED_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
 
-/// Applies objects, and returns them as they are stored. Those that name no namespace go to the one given here.
-pub async fn apply(client: &Client, objects: &[Object], namespace: &str) -> Result<Vec<Object>> {
+/// What happens to objects whose namespace does not exist.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum MissingNamespace {
+    Refuse,
+    Create,
+}
+
+/// What became of a manifest.
+#[derive(Default)]
+pub struct Applied {
+    /// As they are stored.
+    pub objects: Vec<Object>,
+    /// Namespaces that were created for them.
+    pub namespaces: Vec<String>,
+}
+
+/// Applies objects. Those that name no namespace go to the one given here.
+pub async fn apply(client: &Client, objects: &[Object], namespace: &str, missing: MissingNamespace) -> Result<Applied> {
     if objects.iter().any(|object| object.group() == "gateway.networking.k8s.io") {
         gateway_api(client).await?;
     }
@@ -26,16 +43,24 @@ pub async fn apply(client: &Client, objects: &[Object], namespace: &str) -> Resu
         ..PatchParams::apply("hangar-user").force()
     };
     let mut resources = Resources { client, foreign: HashMap::new() };
-    let mut applied = vec![];
+    let (mut applied, mut checked) = (Applied::default(), BTreeSet::new());
     for object in in_order(objects) {
         let mut object = object.clone();
         let resource = resources.of(&object).await?;
         if resource.namespaced && object.namespace().is_empty() {
             object.0["metadata"]["namespace"] = namespace.into();
         }
+        let namespace = object.namespace().to_owned();
+        if missing == MissingNamespace::Create && resource.namespaced && checked.insert(namespace.clone()) {
+            applied.namespaces.extend(create_namespace(client, &namespace).await?);
+        }
         let answer = resource.api(client, &object).patch(object.name(), &params, &Patch::Apply(&object.0)).await;
         match answer {
-            Ok(stored) => applied.push(stripped(stored)),
+            Ok(stored) => applied.objects.push(stripped(stored)),
+            Err(kube::Error::Api(status)) if is_missing_namespace(&status, &namespace) => bail!(
+                "{}: there is no namespace {namespace}: create it with `hangar kubectl -- create namespace {namespace}`",
+                object.key()
+            ),
             Err(kube::Error::Api(status)) => bail!("{} was refused: {}", object.key(), status.message),
             Err(error) => return Err(error).with_context(|| format!("{} could not be applied", object.key())),
         }
@@ -48,10 +73,34 @@ pub async fn apply(client: &Client, objects: &[Object], namespace: &str) -> Resu
     Ok(applied)
 }
 
+/// Creates a namespace unless it exists, and returns its name if it did not.
+async fn create_namespace(client: &Client, name: &str) -> Result<Option<String>> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let failed = || format!("namespace {name} could not be created");
+    if namespaces.get_metadata_opt(name).await.with_context(failed)?.is_some() {
+        return Ok(None);
+    }
+    let namespace = Namespace {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        ..Namespace::default()
+    };
+    match namespaces.create(&PostParams::default(), &namespace).await {
+        Ok(_) => Ok(Some(name.to_owned())),
+        // Somebody else was faster.
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(None),
+        Err(error) => Err(error).with_context(failed),
+    }
+}
+
+/// Also a missing object is "not found"; the message names what is.
+fn is_missing_namespace(status: &kube::core::Status, namespace: &str) -> bool {
+    status.code == 404 && status.message.contains(&format!("namespaces \"{namespace}\" not found"))
+}
+
 /// The Gateway API's definitions, which are there only when somebody needs them.
 pub async fn gateway_api(client: &Client) -> Result<()> {
     let installed = hangar_node::process::install_gateway_api(client).await;
-    installed.context("the definitions of the Gateway API could not be installed")
+    installed.context("could not install the definitions of the Gateway API")
 }
 
 /// What others refer to goes first, so that nobody has to wait for it; else the order of the manifest.
@@ -112,7 +161,7 @@ impl Resources<'_> {
         let (served, namespaced) = match oneshot::pinned_kind(self.client, &kind).await {
             Ok((served, capabilities)) => (served, capabilities.scope == Scope::Namespaced),
             Err(kube::Error::Discovery(_) | kube::Error::Api(_)) => bail!(
-                "{}: the management plane knows no kind {} in {}: see `hangar kubectl -- api-resources`, or apply its definition first",
+                "{}: no kind {} in {} is installed: see `hangar kubectl -- api-resources`, or apply its CustomResourceDefinition first",
                 object.key(),
                 object.kind(),
                 object.api_version()
@@ -158,6 +207,14 @@ mod tests {
         let objects = [named("Pod", "a"), named("Secret", "b"), named("Pod", "c"), named("Namespace", "d")];
         let names: Vec<&str> = in_order(&objects).iter().map(|object| object.name()).collect();
         assert_eq!(names, ["d", "b", "a", "c"]);
+    }
+
+    #[test]
+    fn a_missing_namespace_is_told_from_other_things_that_are_missing() {
+        let not_found =
+            |message: &str| kube::core::Status { code: 404, ..kube::core::Status::failure(message, "NotFound") };
+        assert!(is_missing_namespace(&not_found("namespaces \"metal3\" not found"), "metal3"));
+        assert!(!is_missing_namespace(&not_found("clusters \"metal3\" not found"), "metal3"));
     }
 
     #[test]

@@ -20,16 +20,16 @@ pub struct Global {
     /// Directory with all state of this management plane
     #[arg(long, global = true, env = "HANGAR_HOME", value_name = "DIR")]
     pub home: Option<PathBuf>,
-    /// Directory with ready-made components (kube-apiserver, etcd, ...)
+    /// Directory with prebuilt components (kube-apiserver, etcd, ...)
     #[arg(long, global = true, value_name = "DIR")]
     pub components: Option<PathBuf>,
-    /// A site with Kubernetes releases in the layout of the official one
+    /// Download site with the layout of dl.k8s.io
     #[arg(long, global = true, value_name = "URL")]
     pub mirror: Option<String>,
     /// Namespace
     #[arg(long, short, global = true, default_value = "default", value_name = "NAME")]
     pub namespace: String,
-    /// Form of the output
+    /// Output format
     #[arg(long, short, global = true, default_value = "text")]
     pub output: Output,
 }
@@ -46,66 +46,66 @@ pub enum Output {
 pub enum Command {
     /// Start the management plane, apply a manifest and wait until its clusters are ready
     Up {
-        /// Manifest to apply, `-` for standard input; ${VARIABLES} are filled in
+        /// Manifest to apply, `-` for standard input; ${VARIABLES} are substituted
         file: Option<PathBuf>,
-        /// Give up waiting for a cluster after this time, such as 90s or 10m (a number alone: seconds)
+        /// How long to wait for each cluster, such as 90s or 10m (a plain number is seconds)
         #[arg(long, default_value = "15m", value_name = "TIME", value_parser = time)]
         timeout: Duration,
         /// Return as soon as the manifest is applied
         #[arg(long)]
         no_wait: bool,
-        /// Kubernetes version of the plane; without it, what this home ran before
+        /// Kubernetes version of the plane (default: the version that this home ran before)
         #[arg(long, value_name = "VERSION")]
         kubernetes: Option<String>,
         #[command(flatten)]
         substitute: Substitute,
-        /// Also serve the Gateway API: GatewayClass, Gateway and TLSRoute
+        /// Install the Gateway API: GatewayClass, Gateway and TLSRoute
         #[arg(long)]
         gateway_api: bool,
-        /// Stay in the foreground and log to the terminal, for systemd and containers
+        /// Run in the foreground and log to the terminal, for systemd and containers
         #[arg(long, conflicts_with = "file")]
         foreground: bool,
     },
-    /// Stop the management plane; `up` brings it back as it was
+    /// Stop the management plane; `up` starts it again with all of its data
     Down {
-        /// Remove everything that it kept as well
+        /// Also delete all of its data
         #[arg(long)]
         purge: bool,
     },
-    /// Show what runs
+    /// Show the state of the management plane and its clusters
     Status,
-    /// Apply a manifest (`-f -`: standard input); ${VARIABLES} are filled in
+    /// Apply a manifest (`-f -`: standard input); ${VARIABLES} are substituted
     Apply {
         #[arg(short, long, value_name = "FILE")]
         filename: PathBuf,
     },
     /// Run kubectl against the management plane or one of its clusters
     Kubectl {
-        /// The cluster to talk to; without it, the management plane
+        /// Cluster to use (default: the management plane)
         #[arg(long, value_name = "NAME")]
         cluster: Option<String>,
-        /// What kubectl is asked
+        /// Arguments of kubectl
         #[arg(last = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
     },
-    /// Show a cluster as a tree, with what is not ready and why
+    /// Show a cluster as a tree, with the reasons why objects are not ready
     Describe {
         #[command(subcommand)]
         what: Described,
     },
-    /// Print something
+    /// Print credentials
     Get {
         #[command(subcommand)]
         what: Got,
     },
     /// Print the CustomResourceDefinitions
     Crds(Crds),
-    /// Programs that the plane and hosted control planes are made of
+    /// Manage the programs of the plane and of hosted control planes
     Components {
         #[command(subcommand)]
         what: Components,
     },
-    /// The simulated cloud
+    /// Manage the simulated cloud
     Simulator {
         #[command(subcommand)]
         what: Simulated,
@@ -126,13 +126,13 @@ fn time(text: &str) -> Result<Duration, String> {
         return Ok(Duration::from_secs(seconds));
     }
     let parsed = text.parse::<jiff::SignedDuration>().ok().and_then(|time| Duration::try_from(time).ok());
-    parsed.ok_or_else(|| "this is not a time such as 90s, 10m or 1h30m".to_owned())
+    parsed.ok_or_else(|| "not a duration such as 90s, 10m or 1h30m".to_owned())
 }
 
 #[derive(Args, Clone, Copy)]
 pub struct Substitute {
-    /// Run the nearest version in the place of one that is not at hand; auto: only where the version cannot be downloaded and would have to be
-    /// built, which takes minutes
+    /// Run the nearest installed version instead of one that is not installed; auto: only if the requested version cannot be downloaded and
+    /// would have to be built, which takes minutes
     #[arg(
         long = "substitute-versions",
         value_name = "WHEN",
@@ -170,7 +170,7 @@ pub struct Crds {
     /// Only this kind
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
-    /// Where the API server finds the conversion webhook, as https://HOST:PORT; without it, at a Service
+    /// URL of the conversion webhook, as https://HOST:PORT (default: a Service)
     #[arg(long, value_name = "URL")]
     pub webhook_url: Option<String>,
     /// Service of the conversion webhook
@@ -200,9 +200,9 @@ pub enum Got {
 
 #[derive(Subcommand)]
 pub enum Components {
-    /// What is in the store, and how much room it takes
+    /// List the installed components with their sizes
     List,
-    /// Get components; without names, what the plane needs
+    /// Install components (default: those that the plane needs)
     Fetch {
         /// NAME or NAME@VERSION, such as kubelet or coredns@1.15.0
         names: Vec<String>,
@@ -210,18 +210,18 @@ pub enum Components {
         #[arg(long, value_name = "VERSION")]
         kubernetes: Option<String>,
     },
-    /// Compare everything in the store with what was stored
+    /// Verify the checksums of all installed components
     Verify,
-    /// Remove versions that are not the default, and with --all the rest as well
+    /// Remove versions that are not the default; with --all, everything
     Prune {
         #[arg(long)]
         all: bool,
     },
-    /// Write the store into one file, for a machine without a network
+    /// Write all installed components to one file, for machines without a network
     Bundle { file: PathBuf },
-    /// Take the components of such a file into the store
+    /// Install the components of such a file
     Load { file: PathBuf },
-    /// Print where a component is
+    /// Print the path of a component
     #[command(disable_version_flag = true)]
     Path {
         name: String,
@@ -232,9 +232,9 @@ pub enum Components {
 
 #[derive(Subcommand)]
 pub enum Simulated {
-    /// Everything that tenants have in the running simulated cloud
+    /// List all resources of tenants in the running simulated cloud
     Inventory,
-    /// Run a simulated OpenStack on its own, in the foreground
+    /// Run a standalone simulated OpenStack in the foreground
     Openstack(SimulatedOpenstack),
 }
 
@@ -242,37 +242,37 @@ pub enum Simulated {
 pub struct SimulatedOpenstack {
     #[arg(long, default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     pub listen: String,
-    /// Keep its state in this file
+    /// Persist its state in this file
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,
     /// Also write the clouds.yaml to this file
     #[arg(long, value_name = "FILE")]
     pub clouds: Option<PathBuf>,
-    /// Begin with users and nothing else: no network, image or flavor
+    /// Start with users only: no network, image or flavor
     #[arg(long)]
     pub bare: bool,
-    /// Let everything happen this many times faster
+    /// Speed up time by this factor
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR")]
     pub speed: f64,
-    /// Rules of trouble, as a JSON list in a file; `PUT /admin/faults` replaces them later
+    /// File with a JSON list of fault injection rules; `PUT /admin/faults` replaces them at run time
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
     /// What runs on servers
     #[arg(long, value_enum, default_value_t = Guests::None)]
     pub guests: Guests,
-    /// Serve HTTPS, with a new authority whose certificate goes to this file
+    /// Serve HTTPS; the certificate of a new CA is written to this file
     #[arg(long, value_name = "CA_FILE")]
     pub tls: Option<PathBuf>,
-    /// Let floating IPs and virtual IPs answer on this machine; the external network is 127.24.4.0/24 then
+    /// Forward floating IPs and virtual IPs on this machine; the external network is then 127.24.4.0/24
     #[arg(long)]
     pub forward: bool,
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Guests {
-    /// Nothing: servers are ACTIVE and that is all
+    /// Nothing: servers only become ACTIVE
     None,
-    /// Nodes that join as their user-data says and report that every pod runs
+    /// Hollow nodes, which join as their user-data says and report every pod as running
     Hollow,
 }
 

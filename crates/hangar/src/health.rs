@@ -1,17 +1,17 @@
 //! Whether the plane of a home answers, and if it does not, why.
 
 use anyhow::{Context as _, Result};
-use hangar_embedded::{Home, room};
+use hangar_embedded::{Home, disk_space};
 
 use crate::management;
 
 /// An error says what to do.
 pub async fn check(home: &Home) -> Result<()> {
     // A full disk ends etcd, and everything else with it: now, or at its next write while it still answers.
-    room::check(home.path(), room::TO_GO_ON)?;
+    disk_space::check(home.path(), disk_space::TO_RUN)?;
     answers(home).await.with_context(|| {
         format!(
-            "the API server does not answer. What ends is started again after a pause; why it ended stands in {}",
+            "the API server does not respond. Failed processes are restarted automatically; their logs are in {}",
             home.logs().display()
         )
     })
@@ -21,7 +21,7 @@ pub async fn check(home: &Home) -> Result<()> {
 const READ_FROM_ETCD: &str = "/api/v1/namespaces/default";
 
 async fn answers(home: &Home) -> Result<()> {
-    let client = management::of_home_in_trouble(home).await?;
+    let client = management::unchecked_client_for(home).await?;
     for question in ["/readyz", READ_FROM_ETCD] {
         let request = http::Request::get(question).body(vec![])?;
         client.request_text(request).await.map_err(|error| anyhow::anyhow!(reason(&error)))?;

@@ -10,7 +10,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{GroupVersionKind, TypeMeta};
 use kube::{Client, Config};
 
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(5);
+const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// A client from the text of a kubeconfig; the caller retries, not the client.
 pub async fn client(kubeconfig: &str) -> Result<Client> {
@@ -18,18 +18,18 @@ pub async fn client(kubeconfig: &str) -> Result<Client> {
 }
 
 async fn config(kubeconfig: &str) -> Result<Config> {
-    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).context("this is not a kubeconfig")?;
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).context("invalid kubeconfig")?;
     let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
-    config.connect_timeout = Some(PATIENCE);
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
     Ok(config)
 }
 
 /// A client for the plane of this home, which must be there.
-pub async fn of_home(home: &hangar_embedded::Home) -> Result<Client> {
+pub async fn client_for(home: &hangar_embedded::Home) -> Result<Client> {
     let config = config(&kubeconfig(home)?).await?;
     // Said here once, since whoever finds nobody there has one thing to do.
-    if let Err(error) = somebody_listens(&config.cluster_url).await {
+    if let Err(error) = check_reachable(&config.cluster_url).await {
         bail!(
             "the management plane in {} does not answer ({error}): start it with `hangar up`, or see `hangar status`",
             home.path().display()
@@ -39,7 +39,7 @@ pub async fn of_home(home: &hangar_embedded::Home) -> Result<Client> {
 }
 
 /// The same for whoever finds out what is wrong with it.
-pub async fn of_home_in_trouble(home: &hangar_embedded::Home) -> Result<Client> {
+pub async fn unchecked_client_for(home: &hangar_embedded::Home) -> Result<Client> {
     client(&kubeconfig(home)?).await
 }
 
@@ -49,9 +49,9 @@ fn kubeconfig(home: &hangar_embedded::Home) -> Result<String> {
     })
 }
 
-async fn somebody_listens(server: &http::Uri) -> Result<()> {
+async fn check_reachable(server: &http::Uri) -> Result<()> {
     let at = (server.host().unwrap_or_default().to_owned(), server.port_u16().unwrap_or(443));
-    tokio::time::timeout(PATIENCE, tokio::net::TcpStream::connect(at)).await.context("nobody answers")??;
+    tokio::time::timeout(CONNECT_TIMEOUT, tokio::net::TcpStream::connect(at)).await.context("timeout")??;
     Ok(())
 }
 

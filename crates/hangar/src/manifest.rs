@@ -1,4 +1,6 @@
 //! Manifests as people write them: a file or standard input, with variables to fill in.
+//!
+//! Holds: a field that is written with an empty value counts as absent, as it does for `kubectl create`.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -39,7 +41,7 @@ impl Manifest {
                 Some(items) if document["kind"] == "List" => items.clone(),
                 _ => vec![document],
             };
-            for object in parts.into_iter().map(Object) {
+            for object in parts.into_iter().map(without_nulls) {
                 if object.kind().is_empty() || object.api_version().is_empty() || object.name().is_empty() {
                     bail!("document {} of {} has no apiVersion, kind or metadata.name", index + 1, self.name);
                 }
@@ -47,9 +49,34 @@ impl Manifest {
             }
         }
         if objects.is_empty() {
-            bail!("{} holds no objects", self.name);
+            bail!("{} contains no objects", self.name);
         }
         Ok(objects)
+    }
+}
+
+/// On a create, the API server drops nulls of custom resources before it validates them; server-side apply, which we use, refuses them. Metadata and
+/// built-in kinds (their groups have no dot) are left alone: there a null is decoded in both cases, and in a map of strings it means "".
+fn without_nulls(mut document: Value) -> Object {
+    let is_custom = document["apiVersion"]
+        .as_str()
+        .is_some_and(|version| version.split_once('/').is_some_and(|(group, _)| group.contains('.')));
+    if is_custom && let Value::Object(fields) = &mut document {
+        fields.retain(|_, value| !value.is_null());
+        fields.iter_mut().filter(|(name, _)| *name != "metadata").for_each(|(_, value)| drop_nulls(value));
+    }
+    Object(document)
+}
+
+/// Removes null fields at every depth; nulls that are items of a list stay.
+pub fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, value| !value.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
     }
 }
 
@@ -83,7 +110,7 @@ fn filled_in(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<St
         return Ok(out);
     }
     let names: Vec<String> = missing.into_iter().collect();
-    bail!("these variables have no value: {}; set them in the environment", names.join(", "))
+    bail!("variables without a value: {}; set them in the environment", names.join(", "))
 }
 
 #[cfg(test)]
@@ -99,12 +126,36 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_value_is_an_absent_field_of_a_custom_resource() {
+        let objects = |text: &str| Manifest { name: "x.yaml".into(), text: text.into() }.objects(&|_| None).unwrap();
+        let control_plane = "
+apiVersion: controlplane.cluster.x-k8s.io/v1alpha1
+kind: KamajiControlPlane
+metadata: {name: a, labels: {role: }}
+spec:
+  deployment:
+  network: {gateway: {name: , namespace: b}}
+  list: [{name: }, ]
+status:
+";
+        let expected = serde_json::json!({
+            "apiVersion": "controlplane.cluster.x-k8s.io/v1alpha1",
+            "kind": "KamajiControlPlane",
+            "metadata": {"name": "a", "labels": {"role": null}},
+            "spec": {"network": {"gateway": {"namespace": "b"}}, "list": [{}]},
+        });
+        assert_eq!(objects(control_plane)[0].0, expected);
+        let map = objects("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {key: }}");
+        assert_eq!(map[0].0["data"], serde_json::json!({"key": null}), "the API server reads it as an empty string");
+    }
+
+    #[test]
     fn a_list_is_its_items_and_what_has_no_name_is_counted() {
         let objects = |text: &str| Manifest { name: "x.yaml".into(), text: text.into() }.objects(&|_| None);
         let list = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: a}}\n";
         assert_eq!(objects(list).unwrap().iter().map(Object::name).collect::<Vec<_>>(), ["a"]);
         let error = objects(&format!("{list}---\nkind: Secret\n")).unwrap_err().to_string();
         assert!(error.contains("document 2 of x.yaml"), "{error}");
-        assert!(objects("# nothing\n").unwrap_err().to_string().contains("x.yaml holds no objects"));
+        assert!(objects("# nothing\n").unwrap_err().to_string().contains("x.yaml contains no objects"));
     }
 }

@@ -29,6 +29,12 @@ fn what_cannot_work_is_said_before_anything_is_started() {
     refused(&plane, &["up", "--timeout", "soon"], &["--timeout", "soon", "90s"]);
     refused(&plane, &["up", "--substitute-versions", "never"], &["--substitute-versions=never"]);
     refused(&plane, &["--home", "/proc/hangar", "status"], &["/proc/hangar", "--home", "HANGAR_HOME"]);
+    refused(&plane, &["up", "--components", "/no/such/place"], &["/no/such/place (--components)", "No such file"]);
+    refused(
+        &plane,
+        &["up", "--components", file.to_str().unwrap()],
+        &["broken.yaml (--components)", "Not a directory"],
+    );
     refused(&plane, &["kubectl", "--", "get", "nodes"], &["hangar up"]);
     refused(&plane, &["crds", "NoSuchKind"], &["NoSuchKind"]);
     assert!(!plane.state().is_object());
@@ -64,7 +70,7 @@ spec:
 
 #[test]
 fn manifests_come_from_files_and_pipes_and_programs_are_answered_in_json() {
-    let plane = Plane::new();
+    let (plane, directory) = (Plane::new(), tempfile::tempdir().unwrap());
     let up: Value = serde_json::from_str(&plane.ok(&["up", "-o", "json"])).unwrap();
     assert_eq!((&up["kubernetes"], &up["clusters"]), (&json!("1.34.4"), &json!([])), "{up}");
     let text = "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: settings}}\n\
@@ -77,10 +83,36 @@ fn manifests_come_from_files_and_pipes_and_programs_are_answered_in_json() {
     let refused = plane.run_with(&["apply", "-f", "-"], "{apiVersion: example.org/v1, kind: Car, metadata: {name: x}}");
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("no kind Car in example.org/v1") && said.contains("api-resources"), "{said}");
+    empty_values_and_missing_namespaces(&plane, directory.path());
     // With its definition, whatever its plural, and whichever stands first.
     let with_definition = plane.run_with(&["apply", "-f", "-"], MICE);
     assert!(with_definition.status.success(), "{}", String::from_utf8_lossy(&with_definition.stderr));
     assert_eq!(plane.get("mice.example.org/grey")["metadata"]["namespace"], "default");
+}
+
+/// As in published examples: `deployment:` with nothing behind it, in a namespace that nobody made.
+const EMPTY_VALUE: &str = "
+apiVersion: controlplane.cluster.x-k8s.io/v1alpha1
+kind: KamajiControlPlane
+metadata: {name: quickstart, namespace: metal3}
+spec:
+  dataStoreName: default
+  network: {serviceType: LoadBalancer}
+  deployment:
+  replicas: 2
+  version: 1.34.4
+";
+
+fn empty_values_and_missing_namespaces(plane: &Plane, directory: &std::path::Path) {
+    let file = directory.join("empty-value.yaml");
+    std::fs::write(&file, EMPTY_VALUE).unwrap();
+    let file = file.to_str().unwrap();
+    refused(plane, &["apply", "-f", file], &["namespace metal3", "hangar kubectl -- create namespace metal3"]);
+    let said = plane.ok(&["up", "--no-wait", file]);
+    assert!(said.contains("created namespace metal3"), "{said}");
+    let said = plane.ok(&["up", "--no-wait", file]);
+    assert!(!said.contains("created namespace"), "{said}");
+    plane.ok(&["apply", "-f", file]);
 }
 
 #[test]
@@ -157,7 +189,7 @@ fn a_typo_is_named_and_the_clouds_refusals_are_shown() {
     let kubeconfig = std::fs::read_to_string(plane.home().join("kubeconfig")).unwrap();
     let server = kubeconfig.split("https://").nth(1).unwrap().split('"').next().unwrap().to_owned();
     let taken = std::net::TcpListener::bind(server.trim()).unwrap();
-    refused(&plane, &["up"], &["taken", "state.json"]);
+    refused(&plane, &["up"], &["already in use", "state.json"]);
     drop(taken);
     plane.ok(&["up"]);
 }

@@ -15,7 +15,7 @@ fn containers_see_and_hold_what_they_were_given() {
     plane.kubectl(&["apply", "-f", manifests.to_str().unwrap()]);
     let node: Value = serde_json::from_str(&plane.kubectl(&["get", "nodes", "-o", "json"])).unwrap();
     let conditions = node["items"][0]["status"]["conditions"].to_string();
-    if conditions.contains("a root of its own") {
+    if conditions.contains("its own root file system") {
         a_root_of_its_own(&plane);
     } else {
         println!("NOT TESTED: containers have no root of their own on this system: {conditions}");

@@ -135,7 +135,7 @@ impl Agent {
     fn start(host: &str, ca: &std::path::Path, token: &std::path::Path) -> Self {
         let version = hangar_embedded::default_version("konnectivity-agent");
         let store = hangar_embedded::Store::new(hangar_embedded::StoreOptions::default());
-        let program = store.at_hand("konnectivity-agent", &version).expect("run `cargo xtask fetch` first");
+        let program = store.installed("konnectivity-agent", &version).expect("run `cargo xtask fetch` first");
         let free = || std::net::TcpListener::bind((Self::HERE, 0)).unwrap().local_addr().unwrap().port();
         let (health, admin, log) = (free(), free(), token.with_extension("log"));
         let file = std::fs::File::create(&log).unwrap();
@@ -234,7 +234,7 @@ fn wrong_user_data_keeps_a_node_out(plane: &Plane) {
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             };
             assert!(!console.contains("has joined"), "{console}");
-            assert!(["none of the pinned ones", "token"].iter().any(|words| console.contains(words)), "{console}");
+            assert!(["none of caCertHashes", "token"].iter().any(|words| console.contains(words)), "{console}");
             assert!(!plane.tenant(CLUSTER, &["get", "nodes", "-o", "name"]).contains("intruder"));
             cloud.delete_server(&id).await.unwrap();
         }

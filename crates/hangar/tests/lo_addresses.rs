@@ -77,7 +77,7 @@ fn what_is_asked_for_is_had(plane: &Plane) {
         answers(address);
     }
     until("a word on what was done", || {
-        plane.events("wanted").contains("172.18.255.200/32 was put on the interface lo")
+        plane.events("wanted").contains("172.18.255.200/32 was added to the interface lo")
     });
     assert!(!plane.events("users").contains("lo"), "nothing was done for what was there");
     balance(plane, "late", "172.18.255.200");
@@ -96,7 +96,7 @@ fn a_gateway_gets_one_too(plane: &Plane) {
     plane.until("gateway/front", |gateway| of(gateway) == "172.18.255.230");
     assert!(has("172.18.255.230"));
     until("a word on what was done for the Gateway", || {
-        plane.events("front").contains("172.18.255.230/32 was put on the interface lo")
+        plane.events("front").contains("172.18.255.230/32 was added to the interface lo")
     });
     plane.kubectl(&["delete", "gateway", "front"]);
     until("the Gateway's address to go", || !has("172.18.255.230"));
@@ -116,7 +116,7 @@ fn what_is_somebody_elses_is_not(plane: &Plane) {
     }
     let rows = [
         ("gateway", "10.98.0.1", "is the gateway of a route"),
-        ("neighbour", "10.98.0.7", "answers on v0"),
+        ("neighbour", "10.98.0.7", "by another machine on v0"),
         ("broadcast", "10.98.0.255", "broadcast address"),
         ("link-local", "169.254.169.254", "link-local"),
     ];

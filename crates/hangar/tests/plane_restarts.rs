@@ -140,7 +140,7 @@ fn a_plane_comes_back_from_a_power_cut_and_its_neighbour_notices_nothing() {
 
     power_cut(&plane);
     let status = plane.ok(&["status"]);
-    assert!(status.contains("was killed: `hangar up` starts it again"), "{status}");
+    assert!(status.contains("was killed: `hangar up` restarts it"), "{status}");
     plane.ok(&["up"]);
     assert_eq!(addresses(&plane), before);
     plane.kubectl(&["get", "configmap", "before"]);

@@ -51,20 +51,20 @@ impl Budget {
     }
 
     /// How long the service still wants to be left alone.
-    pub(crate) fn quiet(&self, service: Service) -> Option<Duration> {
-        let mut quiet = self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = quiet.get(&service)?.saturating_duration_since(Instant::now());
+    pub(crate) fn paused_for(&self, service: Service) -> Option<Duration> {
+        let mut paused_for = self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = paused_for.get(&service)?.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            quiet.remove(&service);
+            paused_for.remove(&service);
             return None;
         }
         Some(left)
     }
 
-    pub(crate) fn hush(&self, service: Service, time: Duration) {
+    pub(crate) fn pause(&self, service: Service, time: Duration) {
         let until = Instant::now() + time;
-        let mut quiet = self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = quiet.entry(service).or_insert(until);
+        let mut paused_for = self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = paused_for.entry(service).or_insert(until);
         *known = until.max(*known);
     }
 
@@ -113,11 +113,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn patience_ends_and_is_not_shortened() {
         let budget = Budget::new(Limits::default());
-        budget.hush(Service::Nova, Duration::from_secs(7));
-        budget.hush(Service::Nova, Duration::from_secs(2));
-        assert_eq!(budget.quiet(Service::Nova), Some(Duration::from_secs(7)));
-        assert_eq!(budget.quiet(Service::Neutron), None);
+        budget.pause(Service::Nova, Duration::from_secs(7));
+        budget.pause(Service::Nova, Duration::from_secs(2));
+        assert_eq!(budget.paused_for(Service::Nova), Some(Duration::from_secs(7)));
+        assert_eq!(budget.paused_for(Service::Neutron), None);
         tokio::time::advance(Duration::from_secs(7)).await;
-        assert_eq!(budget.quiet(Service::Nova), None);
+        assert_eq!(budget.paused_for(Service::Nova), None);
     }
 }

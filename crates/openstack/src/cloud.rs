@@ -17,7 +17,7 @@ use crate::budget::{Budget, Limits};
 use crate::counts::Counter;
 use crate::error::{ErrorKind, Target};
 use crate::query::{Pairs, encode};
-use crate::session::{Keeper, Session, target, unusable};
+use crate::session::{Session, SessionCache, target, unusable};
 use crate::{CallCounts, CloudConfig, Error, Service, Transport};
 
 /// Server tags and metadata in lists, tags at creation.
@@ -30,7 +30,7 @@ pub struct Cloud(Arc<Inner>);
 struct Inner {
     config: CloudConfig,
     transport: Transport,
-    keeper: Keeper,
+    keeper: SessionCache,
     budget: Budget,
     counter: Counter,
 }
@@ -68,7 +68,7 @@ impl Cloud {
     }
 
     pub fn with_limits(config: CloudConfig, transport: Transport, limits: Limits) -> Self {
-        let (keeper, budget, counter) = (Keeper::default(), Budget::new(limits), Counter::default());
+        let (keeper, budget, counter) = (SessionCache::default(), Budget::new(limits), Counter::default());
         Self(Arc::new(Inner { config, transport, keeper, budget, counter }))
     }
 
@@ -128,7 +128,9 @@ impl Cloud {
                 page.get_mut(collection).map(Value::take).ok_or_else(|| bad(format!("no {collection} in it")))?;
             items.extend(serde_json::from_value::<Vec<T>>(part).map_err(|error| bad(error.to_string()))?);
             match next {
-                Some(next) if next == query => return Err(bad("the next page is the same page".to_owned())),
+                Some(next) if next == query => {
+                    return Err(bad("the link to the next page leads to the same page".to_owned()));
+                }
                 Some(next) => query = next,
                 None => return Ok(items),
             }
@@ -280,8 +282,8 @@ impl Cloud {
         request: http::request::Builder,
         extra: Extra<'_>,
     ) -> Result<Answer, Error> {
-        if let Some(left) = self.0.budget.quiet(target.service) {
-            let words = format!("the cloud asked for patience: again in {} s", left.as_secs_f64().ceil());
+        if let Some(left) = self.0.budget.paused_for(target.service) {
+            let words = format!("rate limited by the cloud: retry in {} s", left.as_secs_f64().ceil());
             return Err(target.error(ErrorKind::TooManyRequests { retry_after: Some(left) }, words));
         }
         let mut request = request.header("accept", "application/json").header("user-agent", "hangar");
@@ -299,12 +301,12 @@ impl Cloud {
         let request = request.body(bytes).map_err(|error| target.error(ErrorKind::BadRequest, error.to_string()))?;
         let deadline = self.0.budget.deadline();
         let answer = tokio::time::timeout(deadline, self.ask(target, request)).await;
-        let late = || target.error(ErrorKind::Unreachable, format!("no answer within {} s", deadline.as_secs()));
+        let late = || target.error(ErrorKind::Unreachable, format!("timeout after {} s", deadline.as_secs()));
         let answer = answer.unwrap_or_else(|_| Err(late()));
         if let Err(error) = &answer
             && let Some(time) = error.retry_after()
         {
-            self.0.budget.hush(target.service, time);
+            self.0.budget.pause(target.service, time);
         }
         answer
     }

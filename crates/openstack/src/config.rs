@@ -25,7 +25,7 @@ pub enum ConfigError {
         "cloud {cloud} in clouds.yaml has auth_type {auth_type}, which is not supported: use v3password, v3applicationcredential or v3token"
     )]
     AuthType { cloud: String, auth_type: String },
-    #[error("cloud {cloud} in clouds.yaml has auth_url {auth_url}, which is no http or https URL")]
+    #[error("cloud {cloud} in clouds.yaml has auth_url {auth_url}, which is not an http or https URL")]
     AuthUrl { cloud: String, auth_url: String },
     #[error("the CA certificate of the cloud cannot be read: {0}")]
     BadCa(String),
@@ -115,7 +115,7 @@ impl CloudConfig {
         let clouds = file
             .get("clouds")
             .and_then(Value::as_object)
-            .ok_or_else(|| ConfigError::Unreadable("it has no `clouds` at the top".to_owned()))?;
+            .ok_or_else(|| ConfigError::Unreadable("it has no top-level key `clouds`".to_owned()))?;
         let entry = clouds.get(cloud).and_then(Value::as_object).ok_or_else(|| ConfigError::NoSuchCloud {
             wanted: cloud.to_owned(),
             known: clouds.keys().cloned().collect(),

@@ -72,11 +72,11 @@ impl fmt::Display for Error {
         let Self { service, method, path, message, .. } = self;
         match (self.status, self.kind) {
             (Some(status), ErrorKind::Malformed) => {
-                write!(f, "{service} gave an unreadable answer to {method} {path} ({status}): {message}")?;
+                write!(f, "{service} sent an invalid response to {method} {path} ({status}): {message}")?;
             }
             (Some(status), _) => write!(f, "{service} refused {method} {path} ({status}): {message}")?,
-            (None, ErrorKind::Unreachable) => write!(f, "{service} did not answer {method} {path}: {message}")?,
-            (None, _) => write!(f, "{service} cannot be asked {method} {path}: {message}")?,
+            (None, ErrorKind::Unreachable) => write!(f, "{service} did not respond to {method} {path}: {message}")?,
+            (None, _) => write!(f, "could not send {method} {path} to {service}: {message}")?,
         }
         match &self.request_id {
             Some(id) => write!(f, " [{id}]"),
@@ -128,7 +128,8 @@ impl Target {
     }
 
     pub(crate) fn refused(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
-        let message = words(body).unwrap_or_else(|| status.canonical_reason().unwrap_or("no reason given").to_owned());
+        let message =
+            message_of(body).unwrap_or_else(|| status.canonical_reason().unwrap_or("no reason given").to_owned());
         Error {
             status: Some(status.as_u16()),
             request_id: request_id(headers),
@@ -186,7 +187,7 @@ fn neutron_type(body: &[u8]) -> Option<String> {
 
 /// The message out of any of OpenStack's error bodies: `{"forbidden": {"message"}}`, `{"NeutronError": {"message"}}`,
 /// `{"error": {"message"}}`, `{"faultstring"}`, and the HTML of Glance and of proxies.
-fn words(body: &[u8]) -> Option<String> {
+fn message_of(body: &[u8]) -> Option<String> {
     const LONGEST: usize = 1000;
     let text = match serde_json::from_slice::<Value>(body) {
         Ok(value) => message_in(&value)?.to_owned(),

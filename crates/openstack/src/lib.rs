@@ -12,6 +12,7 @@ mod config;
 mod counts;
 mod endpoint;
 mod error;
+mod fuzzing;
 mod glance;
 mod keystone;
 mod metrics;
@@ -19,22 +20,21 @@ mod neutron;
 mod nova;
 mod octavia;
 mod query;
-mod robust;
 mod routers;
 mod session;
 mod transport;
-pub mod wire;
 
 pub use budget::Limits;
 pub use cloud::Cloud;
 pub use config::{CloudConfig, ConfigError};
 pub use counts::CallCounts;
 pub use error::{Error, ErrorKind, Service};
+#[doc(hidden)]
+pub use fuzzing::{fuzz_answer, fuzz_clouds_yaml};
+pub use hangar_openstack_types as wire;
+pub use hangar_openstack_types::*;
 pub use query::{
     FloatingIpQuery, ImageQuery, NetworkQuery, PortQuery, RouterQuery, SecurityGroupQuery, ServerQuery, SubnetQuery,
     TagFilter, TrunkQuery,
 };
-#[doc(hidden)]
-pub use robust::{fuzz_answer, fuzz_clouds_yaml};
 pub use transport::{BoxError, Transport, http_transport, transport_for};
-pub use wire::*;

@@ -29,8 +29,8 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) fn read(token: String, reply: TokenReply, asked_at: Instant) -> Result<Self, String> {
         let project_id = CloudConfig::check_scope(&reply)?;
-        let life = life(&reply.token.issued_at, &reply.token.expires_at)?;
-        let good_until = asked_at + life.saturating_sub(MARGIN.min(life / 5));
+        let lifetime = lifetime(&reply.token.issued_at, &reply.token.expires_at)?;
+        let good_until = asked_at + lifetime.saturating_sub(MARGIN.min(lifetime / 5));
         Ok(Self { token, project_id, catalog: reply.token.catalog, good_until })
     }
 
@@ -39,19 +39,19 @@ impl Session {
     }
 }
 
-fn life(issued_at: &str, expires_at: &str) -> Result<Duration, String> {
+fn lifetime(issued_at: &str, expires_at: &str) -> Result<Duration, String> {
     let read = |text: &str| {
         // Keystone always says UTC; some releases leave the Z out.
         let text = if text.ends_with('Z') || text.contains('+') { text.to_owned() } else { format!("{text}Z") };
         text.parse::<jiff::Timestamp>().map_err(|error| format!("date of the token: {error}"))
     };
-    let life = read(expires_at)?.duration_since(read(issued_at)?);
-    Duration::try_from(life).map_err(|_| "the token ends before it begins".to_owned())
+    let lifetime = read(expires_at)?.duration_since(read(issued_at)?);
+    Duration::try_from(lifetime).map_err(|_| "the token expires before it was issued".to_owned())
 }
 
 /// The place where the current session is kept.
 #[derive(Default)]
-pub(crate) struct Keeper {
+pub(crate) struct SessionCache {
     state: tokio::sync::Mutex<State>,
     attempts: AtomicU64,
 }
@@ -62,7 +62,7 @@ struct State {
     failure: Option<Error>,
 }
 
-impl Keeper {
+impl SessionCache {
     /// The current session, or a new one by `open` if there is none, it is old, or it is `refused`.
     pub(crate) async fn session<F>(&self, refused: Option<&Arc<Session>>, open: F) -> Result<Arc<Session>, Error>
     where
@@ -113,9 +113,9 @@ mod tests {
     #[test]
     fn the_life_of_a_token_is_the_distance_of_its_dates() {
         let hour = Duration::from_secs(3600);
-        assert_eq!(life("2026-01-01T00:00:00.000000Z", "2026-01-01T01:00:00.000000Z").unwrap(), hour);
-        assert_eq!(life("2026-01-01T00:00:00", "2026-01-01T01:00:00").unwrap(), hour);
-        assert!(life("2026-01-01T01:00:00Z", "2026-01-01T00:00:00Z").is_err());
-        assert!(life("", "").is_err());
+        assert_eq!(lifetime("2026-01-01T00:00:00.000000Z", "2026-01-01T01:00:00.000000Z").unwrap(), hour);
+        assert_eq!(lifetime("2026-01-01T00:00:00", "2026-01-01T01:00:00").unwrap(), hour);
+        assert!(lifetime("2026-01-01T01:00:00Z", "2026-01-01T00:00:00Z").is_err());
+        assert!(lifetime("", "").is_err());
     }
 }

@@ -47,12 +47,12 @@ pub fn service_account_keys(keys: &dyn Keys) -> Result<(String, String), PkiErro
 /// What can go wrong when making or reading key material.
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    #[error("could not make a certificate")]
+    #[error("could not create a certificate")]
     Certificate(#[from] rcgen::Error),
     #[error("could not read a certificate: {0}")]
     Unreadable(String),
-    #[error("the operating system gave no random bytes")]
+    #[error("could not read random bytes from the operating system")]
     NoRandomness,
-    #[error("{0} is not a bootstrap token: six characters, a dot, sixteen characters, all of a-z0-9")]
+    #[error("{0} is not a bootstrap token: it must match [a-z0-9]{{6}}.[a-z0-9]{{16}}")]
     BadToken(String),
 }

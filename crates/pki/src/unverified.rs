@@ -11,13 +11,13 @@ pub fn unverified_client() -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let schemes = provider.signature_verification_algorithms.supported_schemes();
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Anyone(schemes))).with_no_client_auth())
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(schemes))).with_no_client_auth())
 }
 
 #[derive(Debug)]
-struct Anyone(Vec<SignatureScheme>);
+struct AnyCertificate(Vec<SignatureScheme>);
 
-impl ServerCertVerifier for Anyone {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -3,23 +3,39 @@
 //! Holds: an apply is planned only if the intent changed since the last one (an annotation keeps its fingerprint) or if somebody
 //! changed a field of ours; so nothing is written at rest, and no dry run is needed to know it.
 
-use hangar_api::{Object, Owner};
+use hangar_api::{Object, ObjectKey, Owner};
 use serde_json::{Value, json};
 
+use crate::plan::{Phase, Reason};
 use crate::step::Step;
 
 /// The fingerprint of the last applied intent.
 pub const APPLIED_ANNOTATION: &str = "hangar.dev/applied";
 
-/// The step that makes `current` what `wanted` says, or nothing.
-pub fn apply(current: Option<&Object>, wanted: Object) -> Option<Step> {
+/// The step that makes a child of `owner` what `wanted` says, or nothing. What somebody else made under its name is neither overwritten nor
+/// adopted.
+pub fn ensure(owner: &Object, current: Option<&Object>, wanted: Object) -> Result<Option<Step>, Reason> {
+    let mut wanted = owned(wanted, &owner.as_owner(true));
     let fingerprint = fingerprint(&wanted.0);
-    let mut wanted = wanted;
     wanted.0["metadata"]["annotations"][APPLIED_ANNOTATION] = fingerprint.into();
     match current {
-        Some(current) if says(&current.0, &wanted.0) => None,
-        _ => Some(Step::Apply(wanted)),
+        None => Ok(Some(Step::Create(wanted))),
+        Some(current) if !current.is_owned_by(owner.uid()) => Err(not_ours(&current.key())),
+        Some(current) if says(&current.0, &wanted.0) => Ok(None),
+        Some(_) => Ok(Some(Step::Apply(wanted))),
     }
+}
+
+/// The same for several.
+pub fn ensure_all(owner: &Object, pairs: Vec<(Option<&Object>, Object)>) -> Result<Vec<Step>, Reason> {
+    let steps: Result<Vec<Option<Step>>, Reason> =
+        pairs.into_iter().map(|(current, wanted)| ensure(owner, current, wanted)).collect();
+    Ok(steps?.into_iter().flatten().collect())
+}
+
+/// Somebody else has an object where ours should be.
+pub fn not_ours(key: &ObjectKey) -> Reason {
+    Reason::retry("NotOurs", format!("{key} exists and was not made by Hangar: rename or delete it"))
 }
 
 /// Only some fields of an object that somebody else made.
@@ -79,7 +95,27 @@ pub fn delete(current: &Object) -> Option<Step> {
     if current.is_deleting() {
         return None;
     }
-    Some(Step::Delete { key: current.key(), uid: current.uid().to_owned() })
+    Some(Step::Delete { key: current.key(), uid: current.uid().to_owned(), resource_version: None })
+}
+
+/// The same for one that was chosen by its state: if that has changed since, another one may have to go.
+pub fn delete_as_seen(current: &Object) -> Option<Step> {
+    if current.is_deleting() {
+        return None;
+    }
+    let resource_version = Some(current.resource_version().to_owned());
+    Some(Step::Delete { key: current.key(), uid: current.uid().to_owned(), resource_version })
+}
+
+/// The phase in which an object goes.
+pub fn gone(object: Option<&Object>, code: &'static str) -> Phase {
+    match object {
+        None => Phase::Done,
+        Some(object) => match delete(object) {
+            Some(step) => Phase::Steps(vec![step]),
+            None => Phase::wait(code, format!("waiting for {} to be deleted", object.key())),
+        },
+    }
 }
 
 /// A child object with its owner.
@@ -149,11 +185,27 @@ mod tests {
         object
     }
 
+    fn owner() -> Object {
+        let mut owner = Object::named("x/v1", "Owner", "default", "o");
+        owner.0["metadata"]["uid"] = "o-uid".into();
+        owner
+    }
+
+    fn apply(current: Option<&Object>, wanted: Object) -> Option<Step> {
+        ensure(&owner(), current, wanted).unwrap()
+    }
+
     fn as_applied(object: Object) -> Object {
         match apply(None, object) {
-            Some(Step::Apply(object)) => object,
+            Some(Step::Create(object)) => object,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn what_somebody_else_made_is_left_alone_and_named() {
+        let reason = ensure(&owner(), Some(&service()), service()).unwrap_err();
+        assert_eq!(reason.message, "Service default/s exists and was not made by Hangar: rename or delete it");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The pure core: worlds, plans, steps and reasons; one module per kind.
 //!
-//! Flows: a World (everything that was read) and the time -> a [`Plan`]. Holds: no I/O, no clock, no randomness, no async: the same
-//! World always gives the same Plan; a converged World gives no step.
+//! Flows: a [`World`] (everything that was read) and the time -> [`plan()`] -> a [`Plan`]. Holds: no I/O, no clock, no randomness, no async: the
+//! same World always gives the same Plan; a converged World gives no step.
 
 pub mod cloud;
 pub mod cluster;
@@ -12,13 +12,23 @@ pub mod kamaji_control_plane;
 pub mod kubeadm_config;
 pub mod machine;
 pub mod machine_deployment;
+pub mod machine_health_check;
 pub mod machine_set;
+pub mod names;
 pub mod open_stack_cluster;
 pub mod open_stack_machine;
 pub mod owner_key;
 mod plan;
+mod planner;
+pub mod report;
 pub mod step;
+#[cfg(test)]
+mod testing;
+mod world;
 
 pub use owner_key::OwnerKey;
-pub use plan::{Phase, Phases, Plan, Progress, Reason, Wake};
+pub use plan::{Phase, Plan, Progress, Reason, Wake};
+pub use planner::{Part, Phases, Planner, plan, refused};
+pub use report::{Report, Shared};
 pub use step::{Effect, Step};
+pub use world::{Absorb, Objects, Unreadable, World};

@@ -2,170 +2,180 @@
 //! Flows: bootstrap data -> infrastructure with provider id -> Node by provider id -> Running. Holds: nothing is read from the Node
 //! but what the tenant's own API says; on the way out infrastructure goes first, then the bootstrap config, then the Node.
 
-use hangar_api::conditions::{Condition, Status, find, settle, summary};
-use hangar_api::kinds::Machine;
+use std::sync::Arc;
+
+use hangar_api::conditions::{Condition, Status, summary};
+use hangar_api::contract::Foreign;
+use hangar_api::kinds::{
+    Machine, MachineStatusAddress, MachineStatusInitialization, MachineStatusNodeInfo, MachineStatusNodeRef,
+};
 use hangar_api::names::{CLUSTER_NAME_LABEL, MACHINE_FINALIZER, NODE_UNINITIALIZED_TAINT};
 use hangar_api::{KubeVersion, Object};
-use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::intent;
-use crate::step::TenantCall;
-use crate::{Phase, Phases, Plan, Progress, Reason, Step};
+use crate::report::READY;
+use crate::step::{ClusterName, Effect, TenantAnswer, TenantCall};
+use crate::{Absorb, Phase, Phases, Planner, Progress, Report, Step};
 
-#[derive(Debug, Clone)]
-pub struct World {
-    pub object: Object,
-    pub machine: Machine,
-    pub cluster: Option<Object>,
-    pub bootstrap: Option<Object>,
-    pub infrastructure: Option<Object>,
-    pub tenant: Tenant,
-    pub refusal: Option<Reason>,
-}
+pub struct Machines;
+
+type World = crate::World<Machines>;
+
+const BOOTSTRAP: &str = "/spec/bootstrap/configRef";
+const INFRASTRUCTURE: &str = "/spec/infrastructureRef";
+const MACHINE_ANNOTATION: &str = "cluster.x-k8s.io/machine";
 
 /// What is known of the machine's Node.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub enum Tenant {
     /// No control plane to ask yet, or it cannot be reached.
+    #[default]
     Unreachable,
     /// It was asked: there is no Node with this provider id.
     NoNode,
-    Node(Box<Object>),
+    Node(Arc<Object>),
 }
 
-pub fn plan(world: &World, now: Timestamp) -> Plan {
-    if world.object.is_deleting() {
-        return Phases::of(world, now)
-            .unless_refused(world.refusal.as_ref())
-            .then(delete_infrastructure)
-            .then(delete_bootstrap)
-            .then(delete_node)
-            .then(release)
-            .report(status);
-    }
-    Phases::of(world, now)
-        .unless_refused(world.refusal.as_ref())
-        .then(owner)
-        .then(bootstrap)
-        .then(infrastructure)
-        .then(provider_id)
-        .then(node)
-        .report(status)
-}
-
-fn delete_infrastructure(world: &World, _now: Timestamp) -> Phase {
-    gone(world.infrastructure.as_ref(), "WaitingForInfrastructureDeletion")
-}
-
-fn delete_bootstrap(world: &World, _now: Timestamp) -> Phase {
-    gone(world.bootstrap.as_ref(), "WaitingForBootstrapDeletion")
-}
-
-fn gone(object: Option<&Object>, code: &'static str) -> Phase {
-    match object {
-        None => Phase::Done,
-        Some(object) => match intent::delete(object) {
-            Some(step) => Phase::Steps(vec![step]),
-            None => Phase::wait(code, format!("{} is still going", object.key())),
-        },
+impl Absorb for Tenant {
+    fn absorb(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Tenant(TenantAnswer::NodeDeleted) => *self = Self::NoNode,
+            Effect::Tenant(TenantAnswer::NodeAdopted(node)) => *self = Self::Node(node.clone()),
+            _ => {}
+        }
     }
 }
 
-fn delete_node(world: &World, _now: Timestamp) -> Phase {
-    let cluster_goes = world.cluster.as_ref().is_none_or(Object::is_deleting);
-    match &world.tenant {
+impl Planner for Machines {
+    type Kind = Machine;
+    type Facts = Tenant;
+    const FINALIZER: Option<&'static str> = Some(MACHINE_FINALIZER);
+
+    fn build(phases: Phases<'_, Self>) -> Phases<'_, Self> {
+        phases.then(owner).then(bootstrap).then(infrastructure).then(provider_id).facts().then(node)
+    }
+
+    fn delete(phases: Phases<'_, Self>) -> Phases<'_, Self> {
+        phases.then(delete_infrastructure).then(delete_bootstrap).then(delete_node)
+    }
+
+    fn status(world: &World, progress: &Progress, report: &mut Report<Machine>) {
+        let has_data = world.typed().spec.bootstrap.data_secret_name.is_some();
+        let provisioned = infrastructure_machine(world).is_some_and(|machine| machine.is_provisioned_machine());
+        let node = match &world.facts {
+            Tenant::Node(node) => Some(node),
+            _ => None,
+        };
+        let status = &mut report.status;
+        status.phase = Some(phase(world.object().is_deleting(), has_data, provisioned, node.is_some()).to_owned());
+        status.initialization = Some(MachineStatusInitialization {
+            bootstrap_data_secret_created: Some(has_data),
+            infrastructure_provisioned: Some(provisioned),
+        });
+        status.addresses = infrastructure_machine(world).map(addresses).filter(|list| !list.is_empty());
+        status.failure_domain = world.typed().spec.failure_domain.clone();
+        // A Node that was seen is not forgotten because the API is away for a moment.
+        let known = world.typed().status.as_ref().and_then(|status| status.node_ref.clone());
+        status.node_ref = node.map(|node| MachineStatusNodeRef { name: node.name().to_owned() }).or(known);
+        status.node_info = node.and_then(|node| node_info(node));
+        report.conditions = conditions(world, progress, has_data, provisioned);
+    }
+}
+
+fn infrastructure_machine(world: &World) -> Option<Foreign<'_>> {
+    world.referenced(INFRASTRUCTURE).map(Foreign::new)
+}
+
+fn addresses(machine: Foreign<'_>) -> Vec<MachineStatusAddress> {
+    machine.addresses().into_iter().map(|(r#type, address)| MachineStatusAddress { r#type, address }).collect()
+}
+
+fn delete_infrastructure(world: &World) -> Phase {
+    intent::gone(world.referenced(INFRASTRUCTURE), "WaitingForInfrastructureDeletion")
+}
+
+fn delete_bootstrap(world: &World) -> Phase {
+    intent::gone(world.referenced(BOOTSTRAP), "WaitingForBootstrapDeletion")
+}
+
+fn tenant(world: &World, call: TenantCall) -> Step {
+    let cluster = ClusterName { namespace: world.object().namespace().into(), name: world.cluster_name() };
+    Step::Tenant { cluster, call }
+}
+
+/// M7: a Node of a cluster that goes is not touched.
+fn delete_node(world: &World) -> Phase {
+    let cluster_goes = world.cluster().is_none_or(Object::is_deleting);
+    match &world.facts {
         Tenant::Node(node) if !cluster_goes => {
-            Phase::Steps(vec![Step::Tenant(TenantCall::DeleteNode { name: node.name().to_owned() })])
+            Phase::Steps(vec![tenant(world, TenantCall::DeleteNode { name: node.name().to_owned() })])
         }
         _ => Phase::Done,
     }
 }
 
-fn release(world: &World, _now: Timestamp) -> Phase {
-    Phase::steps(intent::release(&world.object, MACHINE_FINALIZER))
-}
-
-fn owner(world: &World, _now: Timestamp) -> Phase {
-    let cluster_name = world.machine.spec.cluster_name.as_str();
-    let Some(cluster) = &world.cluster else {
-        return Phase::wait("WaitingForCluster", format!("there is no Cluster {cluster_name} yet"));
+/// M1: a Machine that somebody made by hand belongs to the Cluster; all others have their set.
+fn owner(world: &World) -> Phase {
+    let name = &world.typed().spec.cluster_name;
+    let Some(cluster) = world.cluster() else {
+        return Phase::wait("WaitingForCluster", format!("there is no Cluster {name} yet"));
     };
-    // A Machine that somebody made by hand belongs to the Cluster; all others have their set.
-    let owner = world.object.controller().is_none().then(|| cluster.as_owner(false));
-    let labels = [(CLUSTER_NAME_LABEL, cluster_name)];
-    Phase::steps(intent::adopt(&world.object, Some(MACHINE_FINALIZER), owner.as_ref(), &labels))
+    let owner = world.object().controller().is_none().then(|| cluster.as_owner(false));
+    let labels = [(CLUSTER_NAME_LABEL, name.as_str())];
+    Phase::steps(intent::adopt(world.object(), Some(MACHINE_FINALIZER), owner.as_ref(), &labels))
 }
 
-fn bootstrap(world: &World, _now: Timestamp) -> Phase {
-    if world.machine.spec.bootstrap.data_secret_name.is_some() {
+/// M2: first the bootstrap data.
+fn bootstrap(world: &World) -> Phase {
+    if world.typed().spec.bootstrap.data_secret_name.is_some() {
         return Phase::Done;
     }
-    let Some(config) = &world.bootstrap else {
+    let Some(config) = world.referenced(BOOTSTRAP).map(Foreign::new) else {
         return Phase::wait("WaitingForBootstrapConfig", "its bootstrap config is not there yet");
     };
-    match config.text("/status/dataSecretName") {
-        "" => Phase::wait("WaitingForBootstrapData", waits_for(config, "has no bootstrap data yet")),
-        name => {
-            Phase::steps(intent::touch(&world.object, json!({ "spec": { "bootstrap": { "dataSecretName": name } } })))
+    match config.data_secret_name() {
+        None => Phase::wait("WaitingForBootstrapData", config.waits_for("has no bootstrap data yet")),
+        Some(name) => {
+            Phase::steps(intent::touch(world.object(), json!({ "spec": { "bootstrap": { "dataSecretName": name } } })))
         }
     }
 }
 
-fn infrastructure(world: &World, _now: Timestamp) -> Phase {
-    let Some(machine) = &world.infrastructure else {
-        return Phase::wait("WaitingForInfrastructure", "its infrastructure machine is not there yet");
-    };
-    if is_provisioned(machine) {
-        return Phase::Done;
-    }
-    Phase::wait("WaitingForInfrastructure", waits_for(machine, "is not provisioned yet"))
-}
-
-/// Contract v1beta2 or v1beta1, and a provider id in either.
-fn is_provisioned(machine: &Object) -> bool {
-    let flagged = machine.get("/status/initialization/provisioned") == true || machine.get("/status/ready") == true;
-    flagged && !machine.text("/spec/providerID").is_empty()
-}
-
-/// What another object says of itself, or else our own words.
-fn waits_for(object: &Object, otherwise: &str) -> String {
-    let conditions: Vec<Condition> =
-        serde_json::from_value(object.get("/status/conditions").clone()).unwrap_or_default();
-    match find(&conditions, "Ready") {
-        Some(ready) if !ready.is_true() && !ready.message.is_empty() => ready.message.clone(),
-        _ => format!("{} {otherwise}", object.key()),
+fn infrastructure(world: &World) -> Phase {
+    match infrastructure_machine(world) {
+        None => Phase::wait("WaitingForInfrastructure", "its infrastructure machine is not there yet"),
+        Some(machine) if machine.is_provisioned_machine() => Phase::Done,
+        Some(machine) => Phase::wait("WaitingForInfrastructure", machine.waits_for("is not provisioned yet")),
     }
 }
 
-fn provider_id(world: &World, _now: Timestamp) -> Phase {
-    let id = world.infrastructure.as_ref().map_or("", |machine| machine.text("/spec/providerID"));
-    Phase::steps(intent::touch(&world.object, json!({ "spec": { "providerID": id } })))
+fn provider_id(world: &World) -> Phase {
+    let id = infrastructure_machine(world).and_then(|machine| machine.provider_id()).unwrap_or_default();
+    Phase::steps(intent::touch(world.object(), json!({ "spec": { "providerID": id } })))
 }
 
-fn node(world: &World, _now: Timestamp) -> Phase {
-    let Tenant::Node(node) = &world.tenant else {
-        let text = match world.tenant {
-            Tenant::Unreachable => "the cluster's API cannot be reached",
-            _ => "no Node with its provider id has joined yet",
-        };
-        return Phase::wait("WaitingForNode", text);
+fn node(world: &World) -> Phase {
+    let node = match &world.facts {
+        Tenant::Node(node) => node,
+        Tenant::Unreachable => return Phase::wait("WaitingForNode", "the cluster's API cannot be reached"),
+        Tenant::NoNode => return Phase::wait("WaitingForNode", "no Node with its provider id has joined yet"),
     };
-    let tainted = node.get("/spec/taints").as_array().into_iter().flatten();
-    let uninitialized = tainted.into_iter().any(|taint| taint["key"] == NODE_UNINITIALIZED_TAINT);
-    if uninitialized || node.annotation("cluster.x-k8s.io/machine") != Some(world.object.name()) {
-        return Phase::Steps(vec![Step::Tenant(adoption(world, node))]);
+    let mut taints = node.get("/spec/taints").as_array().into_iter().flatten();
+    let uninitialized = taints.any(|taint| taint["key"] == NODE_UNINITIALIZED_TAINT);
+    if uninitialized || node.annotation(MACHINE_ANNOTATION) != Some(world.object().name()) {
+        return Phase::Steps(vec![tenant(world, adoption(world, node))]);
     }
     Phase::Done
 }
 
 fn adoption(world: &World, node: &Object) -> TenantCall {
     let mut annotations = vec![
-        ("cluster.x-k8s.io/cluster-name".to_owned(), world.machine.spec.cluster_name.clone()),
-        ("cluster.x-k8s.io/cluster-namespace".to_owned(), world.object.namespace().to_owned()),
-        ("cluster.x-k8s.io/machine".to_owned(), world.object.name().to_owned()),
+        ("cluster.x-k8s.io/cluster-name".to_owned(), world.typed().spec.cluster_name.clone()),
+        ("cluster.x-k8s.io/cluster-namespace".to_owned(), world.object().namespace().to_owned()),
+        (MACHINE_ANNOTATION.to_owned(), world.object().name().to_owned()),
     ];
-    if let Some(owner) = world.object.controller() {
+    if let Some(owner) = world.object().controller() {
         annotations.push(("cluster.x-k8s.io/owner-kind".to_owned(), owner.kind));
         annotations.push(("cluster.x-k8s.io/owner-name".to_owned(), owner.name));
     }
@@ -176,45 +186,7 @@ fn adoption(world: &World, node: &Object) -> TenantCall {
     }
 }
 
-fn status(world: &World, progress: &Progress, now: Timestamp) -> Option<Value> {
-    let deleting = world.object.is_deleting();
-    if deleting && *progress == Progress::Acting && world.infrastructure.is_none() && world.bootstrap.is_none() {
-        return None;
-    }
-    let has_data = world.machine.spec.bootstrap.data_secret_name.is_some();
-    let provisioned = world.infrastructure.as_ref().is_some_and(is_provisioned);
-    let node = match &world.tenant {
-        Tenant::Node(node) => Some(node),
-        _ => None,
-    };
-    let mut status = json!({
-        "observedGeneration": world.object.generation(),
-        "phase": phase(deleting, has_data, provisioned, node.is_some()),
-        "initialization": { "bootstrapDataSecretCreated": has_data, "infrastructureProvisioned": provisioned },
-        "conditions": settle(conditions(world, progress, has_data, provisioned), &present(world), now),
-    });
-    if let Some(addresses) =
-        world.infrastructure.as_ref().map(|machine| machine.get("/status/addresses")).filter(|a| a.is_array())
-    {
-        status["addresses"] = addresses.clone();
-    }
-    if let Some(domain) = &world.machine.spec.failure_domain {
-        status["failureDomain"] = domain.clone().into();
-    }
-    if let Some(node) = node {
-        status["nodeRef"] = json!({ "name": node.name() });
-        status["nodeInfo"] = node_info(node);
-    } else if let Some(known) = world.machine.status.as_ref().and_then(|status| status.node_ref.as_ref()) {
-        // A Node that was seen is not forgotten because the API is away for a moment.
-        status["nodeRef"] = json!({ "name": known.name });
-    }
-    Some(status)
-}
-
-fn present(world: &World) -> Vec<Condition> {
-    world.machine.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default()
-}
-
+/// M5.
 fn phase(deleting: bool, has_data: bool, provisioned: bool, has_node: bool) -> &'static str {
     match (deleting, has_data, provisioned, has_node) {
         (true, ..) => "Deleting",
@@ -225,109 +197,74 @@ fn phase(deleting: bool, has_data: bool, provisioned: bool, has_node: bool) -> &
     }
 }
 
+/// M4.
 fn conditions(world: &World, progress: &Progress, has_data: bool, provisioned: bool) -> Vec<Condition> {
     let say = |kind: &str, good: bool, object: Option<&Object>, otherwise: &str| {
         if good {
             return Condition::new(kind, Status::True, kind, "");
         }
-        let message = object.map_or_else(|| otherwise.to_owned(), |object| waits_for(object, otherwise));
+        let message = object.map_or_else(|| otherwise.to_owned(), |object| Foreign::new(object).waits_for(otherwise));
         Condition::new(kind, Status::False, &format!("Not{kind}"), message)
     };
-    let bootstrap = say("BootstrapConfigReady", has_data, world.bootstrap.as_ref(), "has no bootstrap data yet");
-    let infrastructure =
-        say("InfrastructureReady", provisioned, world.infrastructure.as_ref(), "is not provisioned yet");
+    let (config, machine) = (world.referenced(BOOTSTRAP), world.referenced(INFRASTRUCTURE));
+    let bootstrap = say("BootstrapConfigReady", has_data, config, "has no bootstrap data yet");
+    let infrastructure = say("InfrastructureReady", provisioned, machine, "is not provisioned yet");
     let node = node_condition(world);
-    let deleting = Condition::new(
-        "Deleting",
-        world.object.is_deleting().into(),
-        if world.object.is_deleting() { "Deleting" } else { "NotDeleting" },
-        progress.reason().filter(|_| world.object.is_deleting()).map_or(String::new(), |reason| reason.message.clone()),
-    );
-    let mut ready = summary("Ready", &[&bootstrap, &infrastructure, &node]);
+    let mut ready = summary(READY, &[&bootstrap, &infrastructure, &node]);
     if let Progress::Blocked(reason) = progress {
-        ready = Condition::new("Ready", Status::False, reason.code, reason.message.clone());
-    } else if world.object.is_deleting() {
-        ready = Condition::new("Ready", Status::False, "Deleting", "it is being deleted");
+        ready = Condition::new(READY, Status::False, reason.code, reason.message.clone());
+    } else if world.object().is_deleting() {
+        ready = Condition::new(READY, Status::False, "Deleting", "it is being deleted");
     }
     let available = Condition { kind: "Available".into(), ..ready.clone() };
-    let mut all = vec![available, ready, bootstrap, infrastructure, node, deleting];
+    let mut all = vec![available, ready, bootstrap, infrastructure, node];
     all.extend(up_to_date(world));
     all
 }
 
-/// Whether the node runs what was asked for. Versions are compared by meaning: a build tag or a missing `v` is no difference.
+/// M13: whether the node runs what was asked for. Versions are compared by meaning: a build tag or a missing `v` is no difference.
 fn up_to_date(world: &World) -> Option<Condition> {
-    let Tenant::Node(node) = &world.tenant else { return None };
-    let wanted = KubeVersion::parse(world.machine.spec.version.as_deref()?)?;
+    let Tenant::Node(node) = &world.facts else { return None };
+    let wanted = KubeVersion::parse(world.typed().spec.version.as_deref()?)?;
     let running = KubeVersion::parse(node.text("/status/nodeInfo/kubeletVersion"))?;
     Some(if running == wanted {
         Condition::new("UpToDate", Status::True, "UpToDate", "")
     } else {
-        Condition::new(
-            "UpToDate",
-            Status::False,
-            "NotUpToDate",
-            format!("{wanted} was asked for, its kubelet is {running}"),
-        )
+        let text = format!("requested {wanted}, its kubelet runs {running}");
+        Condition::new("UpToDate", Status::False, "NotUpToDate", text)
     })
 }
 
+/// M3: a Node that was there and is gone is not the same as one that has not come yet.
 fn node_condition(world: &World) -> Condition {
-    match &world.tenant {
+    let condition = |status, reason: &str, message: String| Condition::new("NodeHealthy", status, reason, message);
+    let known = world.object().text("/status/nodeRef/name");
+    let node = match &world.facts {
         Tenant::Unreachable => {
-            Condition::new("NodeHealthy", Status::Unknown, "ConnectionDown", "the cluster's API cannot be reached")
+            return condition(Status::Unknown, "ConnectionDown", "the cluster's API cannot be reached".into());
         }
-        Tenant::NoNode => Condition::new(
-            "NodeHealthy",
-            Status::Unknown,
-            "NodeNotYetJoined",
-            "no Node with its provider id has joined yet",
-        ),
-        Tenant::Node(node) => {
-            let conditions = node.get("/status/conditions").as_array().into_iter().flatten();
-            let ready = conditions.into_iter().find(|condition| condition["type"] == "Ready");
-            match ready {
-                Some(ready) if ready["status"] == "True" => {
-                    Condition::new("NodeHealthy", Status::True, "NodeHealthy", "")
-                }
-                Some(ready) => {
-                    let text = ready["message"].as_str().unwrap_or_default();
-                    Condition::new(
-                        "NodeHealthy",
-                        Status::False,
-                        "NodeNotHealthy",
-                        format!("Node {} is not ready: {text}", node.name()),
-                    )
-                }
-                None => Condition::new(
-                    "NodeHealthy",
-                    Status::Unknown,
-                    "NodeStatusUnknown",
-                    format!("Node {} has not reported yet", node.name()),
-                ),
-            }
+        Tenant::NoNode if !known.is_empty() => {
+            return condition(Status::False, "NodeDeleted", format!("Node {known} was deleted"));
         }
+        Tenant::NoNode => {
+            let text = "no Node with its provider id has joined yet".into();
+            return condition(Status::Unknown, "NodeNotYetJoined", text);
+        }
+        Tenant::Node(node) => node,
+    };
+    let mut theirs = node.get("/status/conditions").as_array().into_iter().flatten();
+    match theirs.find(|condition| condition["type"] == "Ready") {
+        Some(ready) if ready["status"] == "True" => condition(Status::True, "NodeHealthy", String::new()),
+        Some(ready) => {
+            let text = ready["message"].as_str().unwrap_or_default();
+            condition(Status::False, "NodeNotHealthy", format!("Node {} is not ready: {text}", node.name()))
+        }
+        None => condition(Status::Unknown, "NodeStatusUnknown", format!("Node {} has not reported yet", node.name())),
     }
 }
 
 /// The fields of a Node's description that the Machine's schema knows.
-fn node_info(node: &Object) -> Value {
-    const FIELDS: [&str; 10] = [
-        "architecture",
-        "bootID",
-        "containerRuntimeVersion",
-        "kernelVersion",
-        "kubeProxyVersion",
-        "kubeletVersion",
-        "machineID",
-        "operatingSystem",
-        "osImage",
-        "systemUUID",
-    ];
+fn node_info(node: &Object) -> Option<MachineStatusNodeInfo> {
     let info = node.get("/status/nodeInfo");
-    FIELDS
-        .iter()
-        .map(|field| ((*field).to_owned(), json!(info[*field].as_str().unwrap_or_default())))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
+    serde_json::from_value(info.clone()).ok().filter(|_| info.is_object())
 }

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::step::Step;
@@ -30,13 +29,28 @@ impl Phase {
     }
 
     pub fn blocked(code: &'static str, message: impl Into<String>) -> Self {
-        Self::Blocked(Reason { code, message: message.into(), wake: Wake::Retry })
+        Self::Blocked(Reason::retry(code, message))
     }
 
     /// Done if there is nothing to do, else the steps.
     pub fn steps(steps: impl IntoIterator<Item = Step>) -> Self {
         let steps: Vec<Step> = steps.into_iter().collect();
         if steps.is_empty() { Self::Done } else { Self::Steps(steps) }
+    }
+
+    /// The same for a step that may not be possible.
+    pub fn attempt(steps: Result<Vec<Step>, Reason>) -> Self {
+        steps.map_or_else(Self::Blocked, Self::steps)
+    }
+
+    pub fn is_done(&self) -> bool {
+        *self == Self::Done
+    }
+
+    /// The next phase counts only if this one is done.
+    #[must_use]
+    pub fn then(self, next: impl FnOnce() -> Self) -> Self {
+        if self.is_done() { next() } else { self }
     }
 }
 
@@ -48,6 +62,13 @@ pub struct Reason {
     /// What a person reads; the cloud's own words where it spoke.
     pub message: String,
     pub wake: Wake,
+}
+
+impl Reason {
+    /// Tried again, ever less often.
+    pub fn retry(code: &'static str, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), wake: Wake::Retry }
+    }
 }
 
 /// What makes the planner look again.
@@ -77,6 +98,14 @@ impl Progress {
             Self::Done | Self::Acting => None,
         }
     }
+
+    pub fn message(&self) -> &str {
+        self.reason().map_or("", |reason| &reason.message)
+    }
+
+    pub fn is_done(&self) -> bool {
+        *self == Self::Done
+    }
 }
 
 /// What to do now, and what to report.
@@ -84,52 +113,8 @@ impl Progress {
 pub struct Plan {
     pub steps: Vec<Step>,
     pub progress: Progress,
-    /// The whole status as it should stand; nothing if the object has none to report (it is about to vanish).
+    /// The whole status as it should be; nothing if there is nobody left to report on.
     pub status: Option<Value>,
-}
-
-/// Runs phases over one World until one of them is not done.
-pub struct Phases<'a, World> {
-    world: &'a World,
-    now: Timestamp,
-    stopped: Option<Phase>,
-}
-
-impl<'a, World> Phases<'a, World> {
-    pub fn of(world: &'a World, now: Timestamp) -> Self {
-        Self { world, now, stopped: None }
-    }
-
-    /// What an earlier step was refused for comes first: nothing else is tried in this pass.
-    pub fn unless_refused(mut self, refusal: Option<&Reason>) -> Self {
-        if self.stopped.is_none()
-            && let Some(reason) = refusal
-        {
-            self.stopped = Some(Phase::Blocked(reason.clone()));
-        }
-        self
-    }
-
-    #[must_use]
-    pub fn then(mut self, phase: fn(&World, Timestamp) -> Phase) -> Self {
-        if self.stopped.is_none() {
-            match phase(self.world, self.now) {
-                Phase::Done => {}
-                other => self.stopped = Some(other),
-            }
-        }
-        self
-    }
-
-    pub fn report(self, status: fn(&World, &Progress, Timestamp) -> Option<Value>) -> Plan {
-        let (steps, progress) = match self.stopped {
-            None => (vec![], Progress::Done),
-            Some(Phase::Done) => (vec![], Progress::Done),
-            Some(Phase::Steps(steps)) => (steps, Progress::Acting),
-            Some(Phase::Wait(reason)) => (vec![], Progress::Waiting(reason)),
-            Some(Phase::Blocked(reason)) => (vec![], Progress::Blocked(reason)),
-        };
-        let status = status(self.world, &progress, self.now);
-        Plan { steps, progress, status }
-    }
+    /// Look again after this time although everything is done: clouds do not call back.
+    pub recheck: Option<Duration>,
 }

@@ -2,28 +2,39 @@
 //!
 //! Holds: a step carries all it needs; the executor that runs it makes no choice.
 
+use std::sync::Arc;
+
 use hangar_api::{Object, ObjectKey};
 use serde_json::Value;
 
-use crate::cloud::{CloudAnswer, CloudCall};
+use crate::cloud::{CloudAnswer, CloudCall, CloudIdentity};
 
-/// One thing to do.
+/// One thing to do, and where.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Server-side apply of exactly these fields to the management cluster.
+    /// Make this object in the management cluster; one that is there already is taken only if it has the same owner.
+    Create(Object),
+    /// Server-side apply of exactly these fields to an object that is ours.
     Apply(Object),
     /// Change these fields of an object that somebody else made; lists are whole, hence the version they were read at.
     Patch { key: ObjectKey, uid: String, resource_version: Option<String>, fields: Value },
-    /// Delete this object, if it is still the one with this UID.
-    Delete { key: ObjectKey, uid: String },
+    /// Delete this object, if it is still the one with this UID and, where it matters, still as it was seen.
+    Delete { key: ObjectKey, uid: String, resource_version: Option<String> },
     /// Make keys and certificates and store them as this Secret.
     Issue(Issue),
-    /// One call to the cloud.
-    Cloud(CloudCall),
-    /// One call to the datastore of control planes.
-    Datastore(DatastoreCall),
-    /// One call to the tenant cluster.
-    Tenant(TenantCall),
+    /// One call to a cloud.
+    Cloud { identity: CloudIdentity, call: CloudCall },
+    /// One call to a data store of control planes.
+    DataStore { store: ObjectKey, call: DataStoreCall },
+    /// One call to a tenant cluster.
+    Tenant { cluster: ClusterName, call: TenantCall },
+}
+
+/// A tenant cluster, by the namespace and name of its Cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct ClusterName {
+    pub namespace: String,
+    pub name: String,
 }
 
 /// A Secret whose content has to be generated.
@@ -32,6 +43,8 @@ pub struct Issue {
     /// The Secret without its data.
     pub secret: Object,
     pub material: Material,
+    /// It replaces one of ours; else there must be none, or one of the same owner.
+    pub replaces: bool,
 }
 
 /// What goes into a generated Secret.
@@ -68,18 +81,21 @@ pub struct LeafCertificate {
 
 /// What the shared etcd is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DatastoreCall {
+pub enum DataStoreCall {
     /// A user and a role that may read and write below one prefix, nothing else.
-    Admit { user: String, role: String, prefix: String },
+    CreateTenant { user: String, role: String, prefix: String },
     /// User, role and every key below the prefix go.
-    Evict { user: String, role: String, prefix: String },
+    DeleteTenant { user: String, role: String, prefix: String },
 }
 
 /// What the tenant cluster is asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TenantCall {
-    /// Server-side apply of these objects, in order.
-    Apply(Vec<Object>),
+    /// Server-side apply of these objects, in order; then these go, if they are there.
+    Apply {
+        objects: Vec<Object>,
+        remove: Vec<ObjectKey>,
+    },
     /// A new bootstrap token that lives this many seconds.
     CreateToken {
         seconds: i64,
@@ -103,10 +119,14 @@ pub enum TenantCall {
 /// What a step brought back.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    Applied(Object),
-    Deleted(ObjectKey),
+    Applied(Arc<Object>),
+    /// The object as it is now, waiting for its finalizers; nothing if it is gone.
+    Deleted {
+        key: ObjectKey,
+        left: Option<Arc<Object>>,
+    },
     Cloud(CloudAnswer),
-    Datastore(DatastoreCall),
+    DataStore(DataStoreCall),
     Tenant(TenantAnswer),
 }
 
@@ -123,7 +143,8 @@ pub enum TenantAnswer {
         expires: jiff::Timestamp,
     },
     NodeDeleted,
-    NodeAdopted,
+    /// The Node as it is now.
+    NodeAdopted(Arc<Object>),
 }
 
 impl std::fmt::Debug for TenantAnswer {
@@ -133,7 +154,7 @@ impl std::fmt::Debug for TenantAnswer {
             Self::Token { .. } => "Token(..)",
             Self::TokenExtended { .. } => "TokenExtended",
             Self::NodeDeleted => "NodeDeleted",
-            Self::NodeAdopted => "NodeAdopted",
+            Self::NodeAdopted(_) => "NodeAdopted",
         })
     }
 }
@@ -146,5 +167,11 @@ impl std::fmt::Debug for Material {
             Self::Kubeconfig { user, .. } => write!(f, "Kubeconfig({user})"),
             Self::ServiceAccount { .. } => f.write_str("ServiceAccount"),
         }
+    }
+}
+
+impl std::fmt::Debug for Signer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Signer(..)")
     }
 }

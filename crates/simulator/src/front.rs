@@ -162,7 +162,7 @@ impl Simulator {
                 _ => Err(Refusal::keystone(404, "Not Found", "No such service here")),
             };
             // Before the answer: what a client was told must still be true after a sudden death.
-            self.record(&mut world);
+            self.record(&mut world, &ask.user_id);
             outcome
         };
         self.start_effects();

@@ -1,5 +1,5 @@
 //! OpenStack in memory over real HTTP: Keystone, Nova, Neutron, Glance, Cinder and Octavia as far as clusters and the tools
-//! of their people need them; and beside it a Kubernetes API in memory ([`kube_api`]) for the simulation of controllers.
+//! of their people need them.
 //!
 //! Flows: request -> [`front`] (fault rules, token, journal) -> one of the services -> state -> answer; servers change
 //! state later by [`lifecycle`] and then boot a guest. Holds: one lock around all state, never held across an await; time
@@ -17,11 +17,11 @@ pub mod guests;
 mod identity;
 mod image;
 mod inventory;
-pub mod kube_api;
 mod lifecycle;
 mod listing;
 mod load_balancer;
 mod network;
+mod observers;
 mod reply;
 mod save;
 mod simulator;
@@ -35,6 +35,6 @@ pub use faults::{Call, CallInfo, Fault, FaultAction, FaultRule};
 pub use forward::Forward;
 pub use guests::{Console, Guest, GuestDriver};
 pub use inventory::{Inventory, Item};
-pub use kube_api::{KubeApi, KubeApiOptions};
+pub use observers::{CloudObserver, CloudWrite, Stopwatch};
 pub use simulator::{Options, Simulator, SimulatorError};
 pub use tls::{Tls, TlsError};

@@ -48,19 +48,23 @@ impl Simulator {
                 () = simulator.0.closed.cancelled() => return,
                 () = tokio::time::sleep(simulator.time_of(&effect)) => {}
             }
-            match effect {
-                Effect::Build(id) => simulator.built(&id),
-                Effect::Remove(id) => simulator.removed(&id),
-                Effect::Power(id, status) => simulator.powered(&id, status),
-                Effect::Volume(id) => {
-                    let now = simulator.now_micros();
-                    simulator.settle(|world| volume::settle(world, &id, now));
-                }
-                Effect::LoadBalancer(id) => simulator.settle(|world| load_balancer::settle(world, &id)),
-                Effect::FloatingIp(id) => simulator.settle(|world| floating_ips::settle(&mut world.state, &id)),
-                Effect::Image(id) => simulator.settle(|world| image::imported(world, &id)),
-            }
+            simulator.measured(|| simulator.happen(&effect));
         });
+    }
+
+    fn happen(&self, effect: &Effect) {
+        match effect {
+            Effect::Build(id) => self.built(id),
+            Effect::Remove(id) => self.removed(id),
+            Effect::Power(id, status) => self.powered(id, status),
+            Effect::Volume(id) => {
+                let now = self.now_micros();
+                self.settle(|world| volume::settle(world, id, now));
+            }
+            Effect::LoadBalancer(id) => self.settle(|world| load_balancer::settle(world, id)),
+            Effect::FloatingIp(id) => self.settle(|world| floating_ips::settle(&mut world.state, id)),
+            Effect::Image(id) => self.settle(|world| image::imported(world, id)),
+        }
     }
 
     fn time_of(&self, effect: &Effect) -> Duration {
@@ -78,7 +82,7 @@ impl Simulator {
         {
             let mut world = self.world();
             change(&mut world);
-            self.record(&mut world);
+            self.record(&mut world, "");
         }
         self.start_effects();
     }

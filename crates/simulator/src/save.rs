@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use crate::state::{State, World};
 use crate::table::Change;
-use crate::{Simulator, SimulatorError};
+use crate::{CloudWrite, Simulator, SimulatorError};
 
 /// A log longer than this, and than the state itself, is folded into the state.
 const LONGEST_LOG: u64 = 8 << 20;
@@ -75,16 +75,36 @@ fn private(path: &Path, append: bool) -> io::Result<fs::File> {
 }
 
 impl Simulator {
-    /// Writes down what changed since the last time; called with the lock held, so that lines are in order.
-    pub(crate) fn record(&self, world: &mut World) {
-        let changes: Vec<(&str, Vec<Change>)> =
-            world.state.tables().into_iter().map(|(name, rows)| (name, rows.take_changes())).collect();
-        let leads = |name: &str| matches!(name, "floating_ips" | "load_balancers" | "listeners" | "pools" | "members");
-        if changes.iter().any(|(name, rows)| leads(name) && !rows.is_empty()) {
-            self.0.plumbing.send_modify(|count| *count += 1);
+    /// Writes down what changed since the last time, and tells observers; called with the lock held, so that changes are in order.
+    pub(crate) fn record(&self, world: &mut World, by: &str) {
+        let observers = self.0.observers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let shown = !observers.is_empty() || self.0.options.state_file.is_some();
+        let mut changes: Vec<(&str, Vec<Change>)> = vec![];
+        for (name, rows) in world.state.tables() {
+            let changed = rows.take_changed();
+            if changed.is_empty() {
+                continue;
+            }
+            if matches!(name, "floating_ips" | "load_balancers" | "listeners" | "pools" | "members") {
+                self.0.plumbing.send_modify(|count| *count += 1);
+            }
+            // Nobody reads them otherwise, and a server's row is long.
+            if shown {
+                changes.push((
+                    name,
+                    changed.into_iter().map(|id| (rows.row(&id), id)).map(|(row, id)| (id, row)).collect(),
+                ));
+            }
+        }
+        for (table, rows) in &changes {
+            for (id, row) in rows {
+                let row = row.as_deref().and_then(|text| serde_json::from_str(text).ok());
+                let write = CloudWrite { by, table, id, row: row.as_ref() };
+                observers.iter().for_each(|observer| observer(&write));
+            }
         }
         let Some(path) = &self.0.options.state_file else { return };
-        if self.0.closed.is_cancelled() || changes.iter().all(|(_, rows)| rows.is_empty()) {
+        if self.0.closed.is_cancelled() || changes.is_empty() {
             return;
         }
         let mut lines = String::new();

@@ -19,6 +19,7 @@ use crate::front::Sent;
 use crate::guests::{Console, GuestDriver};
 use crate::image::{Upload, is_upload};
 use crate::inventory::Inventory;
+use crate::observers::{CloudObserver, Stopwatch};
 use crate::state::{ApplicationCredential, Ids, World};
 use crate::{save, starter};
 
@@ -44,6 +45,8 @@ pub struct Options {
     pub no_health_monitors: bool,
     /// The range of the starter's external network. Addresses in 127/8 are really there: what floats there can be reached.
     pub public_cidr: ipnet::Ipv4Net,
+    /// The range of the starter's own network: how many servers it has addresses for.
+    pub private_cidr: ipnet::Ipv4Net,
     /// Whether floating IPs and virtual IPs answer on this machine and lead to what stands behind them.
     pub forward: bool,
 }
@@ -60,6 +63,7 @@ impl Default for Options {
             floating_ip_by_address: false,
             no_health_monitors: false,
             public_cidr: starter::PUBLIC_CIDR,
+            private_cidr: starter::PRIVATE_CIDR,
             forward: false,
         }
     }
@@ -85,6 +89,8 @@ pub(crate) struct Inner {
     pub log: Mutex<Option<save::Log>>,
     /// Once closed, nothing changes any more and the file belongs to whoever opens it next.
     pub closed: CancellationToken,
+    pub observers: Mutex<Vec<CloudObserver>>,
+    pub stopwatch: Mutex<Option<Stopwatch>>,
     /// Sent after every change of a server, for those who wait for one.
     pub changes: tokio::sync::watch::Sender<u64>,
     /// Sent after every change of what leads where.
@@ -106,7 +112,7 @@ impl Simulator {
         let mut world = World::default();
         world.state = match loaded {
             Some(state) => state,
-            None if options.starter => starter::state(options.public_cidr),
+            None if options.starter => starter::state(options.public_cidr, options.private_cidr),
             None => starter::bare(),
         };
         world.sequence = world.state.servers.values().map(|record| record.sequence).max().unwrap_or(0);
@@ -117,6 +123,8 @@ impl Simulator {
             resumed: AtomicBool::new(false),
             log: Mutex::new(None),
             closed: CancellationToken::new(),
+            observers: Mutex::default(),
+            stopwatch: Mutex::default(),
             changes: tokio::sync::watch::Sender::new(0),
             plumbing: tokio::sync::watch::Sender::new(0),
             forwards: tokio::sync::watch::Sender::new(vec![]),
@@ -299,7 +307,7 @@ impl Simulator {
     fn change(&self, change: impl FnOnce(&mut World)) {
         let mut world = self.world();
         change(&mut world);
-        self.record(&mut world);
+        self.record(&mut world, "");
     }
 
     /// From now on ids follow from the seed, so that the same calls make the same cloud.

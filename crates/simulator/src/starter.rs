@@ -32,6 +32,7 @@ pub const ADMIN_ID: &str = "1d8b6c4e2f0a43519b7d5f3c1e0a8b62";
 pub const ADMIN_PROJECT_ID: &str = "6a3c1d2ef7b95c4d0e8f2a1b3c5d7e9f";
 /// For clouds whose floating IPs answer on this machine: every address in 127/8 is this machine's.
 pub const LOCAL_PUBLIC_CIDR: ipnet::Ipv4Net = ipnet::Ipv4Net::new_assert(std::net::Ipv4Addr::new(127, 24, 4, 0), 24);
+pub const PRIVATE_CIDR: ipnet::Ipv4Net = ipnet::Ipv4Net::new_assert(std::net::Ipv4Addr::new(10, 6, 0, 0), 24);
 pub const PUBLIC_CIDR: ipnet::Ipv4Net = ipnet::Ipv4Net::new_assert(std::net::Ipv4Addr::new(172, 24, 4, 0), 24);
 /// (name, id, Kubernetes version)
 pub const IMAGES: [(&str, &str, &str); 2] = [
@@ -85,7 +86,7 @@ pub(crate) fn zone(name: &str, available: bool) -> AvailabilityZone {
     AvailabilityZone { name: name.into(), state: ZoneState { available } }
 }
 
-pub(crate) fn state(public: ipnet::Ipv4Net) -> State {
+pub(crate) fn state(public: ipnet::Ipv4Net, private: ipnet::Ipv4Net) -> State {
     let mut state = bare();
     let key_pair = KeyPair {
         name: KEY_PAIR.into(),
@@ -95,7 +96,7 @@ pub(crate) fn state(public: ipnet::Ipv4Net) -> State {
     };
     state.key_pairs.insert(format!("{USER_ID}/{KEY_PAIR}"), OwnedKeyPair { user_id: USER_ID.into(), key_pair });
     images_and_flavors(&mut state);
-    networks(&mut state, public);
+    networks(&mut state, public, private);
     for id in [PUBLIC_NETWORK_ID, PUBLIC_SUBNET_ID, NETWORK_ID, SUBNET_ID, ROUTER_ID, ROUTER_PORT_ID, GATEWAY_PORT_ID] {
         state.starter.insert(id, true);
     }
@@ -126,7 +127,7 @@ fn images_and_flavors(state: &mut State) {
     }
 }
 
-fn networks(state: &mut State, public: ipnet::Ipv4Net) {
+fn networks(state: &mut State, public: ipnet::Ipv4Net, private: ipnet::Ipv4Net) {
     network(
         state,
         (PUBLIC_NETWORK, PUBLIC_NETWORK_ID, true),
@@ -134,8 +135,7 @@ fn networks(state: &mut State, public: ipnet::Ipv4Net) {
         public,
         ADMIN_PROJECT_ID,
     );
-    let own = ipnet::Ipv4Net::new_assert(std::net::Ipv4Addr::new(10, 6, 0, 0), 24);
-    network(state, (NETWORK, NETWORK_ID, false), (SUBNET, SUBNET_ID), own, PROJECT_ID);
+    network(state, (NETWORK, NETWORK_ID, false), (SUBNET, SUBNET_ID), private, PROJECT_ID);
     let outside = public.hosts().nth(1).map(|address| address.to_string());
     let outside = FixedIp { subnet_id: Some(PUBLIC_SUBNET_ID.into()), ip_address: outside };
     state.routers.insert(
@@ -155,7 +155,10 @@ fn networks(state: &mut State, public: ipnet::Ipv4Net) {
             ..Router::default()
         },
     );
-    let inside = FixedIp { subnet_id: Some(SUBNET_ID.into()), ip_address: Some("10.6.0.1".into()) };
+    let inside = FixedIp {
+        subnet_id: Some(SUBNET_ID.into()),
+        ip_address: private.hosts().next().map(|address| address.to_string()),
+    };
     state.ports.insert(router_port(ROUTER_PORT_ID, NETWORK_ID, inside, "network:router_interface", PROJECT_ID));
     state.ports.insert(router_port(GATEWAY_PORT_ID, PUBLIC_NETWORK_ID, outside, "network:router_gateway", ""));
     state.counters.insert("mac", 1);

@@ -1,7 +1,7 @@
 //! Rows by id that remember which of them changed, so that a change can be written down without writing everything.
 //!
 //! Holds: a row is changed only through [`Table::insert`], [`Table::get_mut`] and [`Table::remove`], and each of them notes
-//! the id; [`Rows::take_changes`] gives every id noted since the last time once, with the row as it is now.
+//! the id; [`Rows::take_changed`] gives every id noted since the last time once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -72,16 +72,21 @@ pub(crate) type Change = (String, Option<String>);
 
 /// A table whose rows can be written down and read back without knowing what they are.
 pub(crate) trait Rows {
-    fn take_changes(&mut self) -> Vec<Change>;
+    /// Ids noted since the last time.
+    fn take_changed(&mut self) -> BTreeSet<String>;
+    /// As JSON.
+    fn row(&self, id: &str) -> Option<String>;
     fn put(&mut self, id: &str, row: Option<&str>) -> Result<(), serde_json::Error>;
 }
 
 impl<T: Serialize + DeserializeOwned> Rows for Table<T> {
-    fn take_changes(&mut self) -> Vec<Change> {
-        let changed = std::mem::take(&mut self.changed);
+    fn take_changed(&mut self) -> BTreeSet<String> {
+        std::mem::take(&mut self.changed)
+    }
+
+    fn row(&self, id: &str) -> Option<String> {
         // Rows are plain data: what cannot be written as JSON does not exist in here.
-        let row = |id: &String| self.rows.get(id).and_then(|row| serde_json::to_string(row).ok());
-        changed.into_iter().map(|id| (row(&id), id)).map(|(row, id)| (id, row)).collect()
+        self.rows.get(id).and_then(|row| serde_json::to_string(row).ok())
     }
 
     fn put(&mut self, id: &str, row: Option<&str>) -> Result<(), serde_json::Error> {
@@ -105,9 +110,10 @@ mod tests {
         *table.get_mut("a").unwrap() = 3;
         table.remove("b");
         assert!(table.get_mut("c").is_none());
-        let changes = table.take_changes();
+        let changed = table.take_changed().into_iter();
+        let changes: Vec<Change> = changed.map(|id| (table.row(&id), id)).map(|(row, id)| (id, row)).collect();
         assert_eq!(changes, [("a".to_owned(), Some("3".to_owned())), ("b".to_owned(), None)]);
-        assert!(table.take_changes().is_empty());
+        assert!(table.take_changed().is_empty());
         let mut other: Table<i32> = serde_json::from_str(r#"{"b": 9}"#).unwrap();
         for (id, row) in changes {
             other.put(&id, row.as_deref()).unwrap();

@@ -139,8 +139,8 @@ async fn answers_that_make_no_sense_are_named_and_not_repeated() {
     cloud.flavors().await.unwrap();
     let table = [
         (FaultAction::ProxyPage(502), ErrorKind::Server, "No server is available"),
-        (FaultAction::ProxyPage(200), ErrorKind::Malformed, "unreadable answer"),
-        (FaultAction::HalfAnswer, ErrorKind::Malformed, "unreadable answer"),
+        (FaultAction::ProxyPage(200), ErrorKind::Malformed, "invalid response"),
+        (FaultAction::HalfAnswer, ErrorKind::Malformed, "invalid response"),
         (
             FaultAction::Fail { status: 200, body: serde_json::json!({"other": []}) },
             ErrorKind::Malformed,
@@ -212,8 +212,8 @@ fn files_that_are_wrong_are_named_with_what_is_wrong() {
         (good.clone(), "other", "has no cloud named other, only openstack"),
         (cacert("missing.pem"), "openstack", "missing.pem: No such file"),
         (cacert("junk.pem"), "openstack", "junk.pem: no certificate in it"),
-        ("[]".to_owned(), "openstack", "has no `clouds` at the top"),
-        (good.replace("auth_url: http", "auth_url: ftp"), "openstack", "is no http or https URL"),
+        ("[]".to_owned(), "openstack", "has no top-level key `clouds`"),
+        (good.replace("auth_url: http", "auth_url: ftp"), "openstack", "is not an http or https URL"),
     ];
     for (text, cloud, words) in table {
         let error = read(&text, cloud);

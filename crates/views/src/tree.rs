@@ -5,6 +5,7 @@
 
 use hangar_api::conditions::{Condition, find};
 use hangar_api::{Object, names};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::Row;
@@ -65,7 +66,7 @@ fn referred(cluster: &Object, field: &str, role: &str, object: Option<&Object>) 
         ready: Some("False".into()),
         reason: "NotFound".into(),
         since: None,
-        message: format!("there is no such object: apply it, or correct spec.{field} of the Cluster"),
+        message: format!("the object does not exist: apply it, or correct spec.{field} of the Cluster"),
         children: vec![],
     })
 }
@@ -138,13 +139,18 @@ fn state(role: &str, object: &Object) -> Row {
     let name = format!("{}/{}", object.kind(), object.name());
     Row {
         name: if role.is_empty() { name } else { format!("{role} - {name}") },
-        since: condition.last_transition_time.as_deref().and_then(|time| time.parse().ok()),
+        since: condition.last_transition_time.as_deref().and_then(transition_time),
         // A reason beside `True` only repeats the column before it.
         reason: if condition.is_true() { String::new() } else { condition.reason },
         ready: Some(condition.status),
         message: condition.message,
         children: vec![],
     }
+}
+
+/// Schemas of some providers fill in conditions with the time 1970-01-01, which means that nobody has reported them yet.
+fn transition_time(text: &str) -> Option<Timestamp> {
+    text.parse().ok().filter(|&time: &Timestamp| time > Timestamp::UNIX_EPOCH)
 }
 
 fn condition(object: &Object) -> Condition {
@@ -155,7 +161,7 @@ fn condition(object: &Object) -> Condition {
     let unknown = || Condition {
         status: "Unknown".into(),
         reason: NOT_REPORTED.into(),
-        message: "it has not been reported yet".into(),
+        message: "not reported yet".into(),
         ..Condition::default()
     };
     let condition = reported.unwrap_or_else(unknown);
@@ -164,7 +170,7 @@ fn condition(object: &Object) -> Condition {
         return Condition {
             status: "False".into(),
             reason: "Deleting".into(),
-            message: "it is being deleted".into(),
+            message: "waiting for deletion".into(),
             last_transition_time: Some(since),
             ..Condition::default()
         };

@@ -1,7 +1,6 @@
 //! Trees of small clusters, as whole texts.
 
 use hangar_api::Object;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
@@ -90,14 +89,14 @@ fn what_is_missing_unreported_or_under_deletion_is_said() {
     let expected = "\
 NAME                                                                 READY    REASON       SINCE  MESSAGE
 Cluster/capi-quickstart                                              True                  12m
-├─ClusterInfrastructure - OpenStackCluster/capi-quickstart           False    NotFound            there is no such object: apply
-│                                                                                                 it, or correct
+├─ClusterInfrastructure - OpenStackCluster/capi-quickstart           False    NotFound            the object does not exist:
+│                                                                                                 apply it, or correct
 │                                                                                                 spec.infrastructureRef of the
 │                                                                                                 Cluster
-├─ControlPlane - KamajiControlPlane/kamaji-quickstart-control-plane  Unknown  NotReported         it has not been reported yet
+├─ControlPlane - KamajiControlPlane/kamaji-quickstart-control-plane  Unknown  NotReported         not reported yet
 └─Workers
   └─MachineDeployment/capi-quickstart-md-0                           True                  2m43s
-    └─Machine/capi-quickstart-md-0-f5xz7-w54x9                       False    Deleting     60s    it is being deleted
+    └─Machine/capi-quickstart-md-0-f5xz7-w54x9                       False    Deleting     60s    waiting for deletion
 ";
     assert_eq!(text(&snapshot, 128), expected);
     assert_eq!(why(&tree(&snapshot)).len(), 3);
@@ -175,4 +174,15 @@ Cluster/capi-quickstart                                              True       
     └─Machine/m-150                                                  False  NotReady  2m     the quota of cores is used up
 ";
     assert_eq!(text(&snapshot, 140), expected);
+}
+
+#[test]
+fn a_condition_that_a_schema_filled_in_has_no_age() {
+    let mut snapshot = quickstart();
+    let mut filled_in = says("Ready", "Unknown", "Pending", "Waiting for controller", "00:00:00");
+    filled_in["lastTransitionTime"] = "1970-01-01T00:00:00Z".into();
+    snapshot.control_plane = Some(object("K0smotronControlPlane", "plane", filled_in, json!({})));
+    let row = &tree(&snapshot).children[1];
+    assert_eq!((row.reason.as_str(), row.since), ("Pending", None));
+    assert!(why(&tree(&snapshot)).iter().all(|line| !line.contains("1970")));
 }

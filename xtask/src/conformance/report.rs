@@ -59,7 +59,7 @@ pub fn table(chosen: &Chosen, results: &[Outcome]) -> String {
     }
     line(&mut text, "all", &sum);
     for (reason, names) in by_reason(chosen) {
-        let _ = writeln!(text, "{:>5} not applicable: {}", names.len(), reason.said());
+        let _ = writeln!(text, "{:>5} not applicable: {}", names.len(), reason.text());
     }
     for skipped in results.iter().filter(|result| result.skipped()) {
         let _ =
@@ -74,7 +74,7 @@ pub fn table(chosen: &Chosen, results: &[Outcome]) -> String {
 pub fn list(chosen: &Chosen) -> String {
     let mut text = String::new();
     chosen.run.iter().for_each(|name| text.push_str(&format!("run  {name}\n")));
-    chosen.not.iter().for_each(|(name, reason)| text.push_str(&format!("not  {name}: {}\n", reason.said())));
+    chosen.not.iter().for_each(|(name, reason)| text.push_str(&format!("not  {name}: {}\n", reason.text())));
     text
 }
 
@@ -106,7 +106,7 @@ pub fn page(chosen: &Chosen, results: &[Outcome]) -> String {
     section(&mut text, "Failed", failed.map(|one| format!("{}: {}", short(&one.name), first_line(&one.message))));
     text.push_str("\n## Not applicable\n");
     for (reason, names) in by_reason(chosen) {
-        let _ = write!(text, "\n### {}\n\n", sentence(reason.said()));
+        let _ = write!(text, "\n### {}\n\n", sentence(reason.text()));
         names.iter().for_each(|name| text.push_str(&format!("- {}\n", short(name))));
     }
     let skipped: Vec<&Outcome> = results.iter().filter(|one| one.skipped()).collect();
@@ -123,11 +123,11 @@ const INTRODUCTION: &str = "# Conformance of the process node
 
 The specs of the Kubernetes e2e suite that are marked as conformance of clusters or of nodes, run against a plane whose pods are processes
 of one machine. This page is written by `cargo xtask conformance`, which builds the suite from Go modules (some minutes, once), starts a
-plane in a home of its own and runs every spec that applies. `--focus REGEX` runs a part, `--list` only says what would be run.
-The rules by which specs do not apply are in `xtask/src/conformance/rules.rs`.
+plane in a separate home and runs every applicable spec. `--focus REGEX` runs a part, `--list` only lists the specs.
+The rules for specs that are not applicable are in `xtask/src/conformance/rules.rs`.
 
-The results may be those of several runs (`--again` runs what did not pass): pods share the machine's ports, so a spec fails where another one, or the pod of
-the spec before, still listens on the port it wants.
+The results may be those of several runs (`--again` runs what did not pass): pods share the machine's ports, so a spec fails while another one, or a pod of
+the previous spec, still listens on its port.
 ";
 
 fn section(text: &mut String, title: &str, lines: impl Iterator<Item = String>) {

@@ -16,19 +16,15 @@ pub enum Reason {
 }
 
 impl Reason {
-    pub fn said(self) -> &'static str {
+    pub fn text(self) -> &'static str {
         match self {
             Reason::NotOurs => "about kube-apiserver, kubectl or the scheduler alone, which the plane runs as they are",
-            Reason::Image => "needs an image that is not a program of ours, or a registry",
+            Reason::Image => "needs an image that is not built in, or a registry",
             Reason::Network => {
-                "needs a network of its own for every pod: here pods share the machine's, each with a loopback address, which EndpointSlices and the proxy of the API server refuse"
+                "needs a network namespace for every pod: pods share the machine's network, each with a loopback address, which EndpointSlices and the proxy of the API server refuse"
             }
-            Reason::Kernel => {
-                "needs something of the kernel that a process does not have by itself (sysctls, cgroups of its own, capabilities)"
-            }
-            Reason::Runtime => {
-                "needs what a container runtime does: containers that are added to a running pod, streams over websockets of old"
-            }
+            Reason::Kernel => "needs kernel features that plain processes do not have (sysctls, cgroups, capabilities)",
+            Reason::Runtime => "needs a container runtime: ephemeral containers, streams over websockets",
             Reason::Nodes => "needs a second node",
             Reason::Slow => "not run: waits for more than ten minutes at a time",
         }

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use names::snake;
-use types::Types;
+use types::{Named, Types};
 
 /// Kinds whose name another group has too, and what their Rust type is called.
 const OTHER_NAMES: &[(&str, &str, &str)] =
@@ -100,15 +100,31 @@ fn rust_kind(facts: &Value) -> &str {
     OTHER_NAMES.iter().find(|(of, name, _)| *of == group && *name == kind).map_or(kind, |(_, _, name)| name)
 }
 
+/// Who publishes a kind. Groups of the Cluster API hold kinds of many providers, which begin with the provider's name.
+fn provider(facts: &Value) -> &'static str {
+    const BY_GROUP: [(&str, &str); 4] = [
+        ("metal3.io", "Metal3"),
+        ("kamaji.clastix.io", "Kamaji"),
+        ("k0smotron.io", "K0s"),
+        ("clusterstack.x-k8s.io", "ClusterStack"),
+    ];
+    const BY_KIND: [&str; 5] = ["OpenStack", "Metal3", "Kamaji", "K0s", "HostedControlPlane"];
+    let (group, kind) = (text(facts, "group"), text(facts, "kind"));
+    let by_group = BY_GROUP.iter().find(|(end, _)| group.ends_with(end)).map(|(_, provider)| *provider);
+    by_group.or_else(|| BY_KIND.into_iter().find(|start| kind.starts_with(start))).unwrap_or("ClusterAPI")
+}
+
 fn render(kinds: &BTreeMap<String, Versions>) -> Result<Vec<(String, String)>> {
     let mut files = vec![];
     let mut modules = String::new();
     let mut registry = String::new();
+    let hubs = || kinds.values().filter_map(|versions| Some((versions, &versions.last()?.1)));
     let mut types = Types::default();
-    for versions in kinds.values() {
-        let Some((_, hub)) = versions.last() else { continue };
+    hubs().for_each(|(_, hub)| types.read(provider(hub), rust_kind(hub), &hub["schema"]));
+    let types = types.named()?;
+    for (versions, hub) in hubs() {
         let module = snake(rust_kind(hub));
-        files.push((format!("{module}.rs"), render_kind(&mut types, hub)?));
+        files.push((format!("{module}.rs"), render_kind(&types, hub)?));
         writeln!(modules, "mod {module};\npub use {module}::*;")?;
         let sources: String = versions
             .iter()
@@ -136,20 +152,15 @@ fn render(kinds: &BTreeMap<String, Versions>) -> Result<Vec<(String, String)>> {
     Ok(files)
 }
 
-fn render_kind(types: &mut Types, facts: &Value) -> Result<String> {
+fn render_kind(types: &Named, facts: &Value) -> Result<String> {
     let kind = rust_kind(facts);
-    let mut fields = String::new();
-    let empty = serde_json::Map::new();
-    for (property, schema) in facts["schema"]["properties"].as_object().unwrap_or(&empty) {
-        match property.as_str() {
-            "apiVersion" | "kind" | "metadata" => {}
-            "spec" => {
-                let spec = types.structure(&format!("{kind}Spec"), schema)?;
-                write!(fields, "#[serde(default)]\npub spec: super::{spec},\n")?;
-            }
-            _ => fields.push_str(&types.field(kind, property, schema, false)?),
-        }
-    }
+    let (fields, structs) = types.write(kind, &facts["schema"])?;
+    let status = &facts["schema"]["properties"]["status"];
+    let written = fields.split_once("pub status: Option<").and_then(|(_, rest)| rest.split_once(">,\n"));
+    let status_type = written.map_or("serde_json::Value", |(written, _)| written).to_owned();
+    let observes = status["properties"]["observedGeneration"].is_object();
+    let message = &status["properties"]["conditions"]["items"]["properties"]["message"];
+    let empty_messages = message["minLength"].as_u64().unwrap_or(0) == 0;
     let (group, version, plural) = (text(facts, "group"), text(facts, "version"), text(facts, "plural"));
     let about = facts["schema"]["description"].as_str().unwrap_or("");
     Ok(format!(
@@ -161,11 +172,12 @@ fn render_kind(types: &mut Types, facts: &Value) -> Result<String> {
          pub struct {kind} {{\n\
          #[serde(default)]\npub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,\n{fields}}}\n\n\
          impl crate::Kind for {kind} {{\n\
+         type Status = {status_type};\n\n\
          const GROUP: &'static str = \"{group}\";\nconst VERSION: &'static str = \"{version}\";\n\
-         const KIND: &'static str = \"{name}\";\nconst PLURAL: &'static str = \"{plural}\";\n\n\
-         fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {{\n&self.metadata\n}}\n}}\n{body}",
+         const KIND: &'static str = \"{name}\";\nconst PLURAL: &'static str = \"{plural}\";\n\
+         const OBSERVES_GENERATION: bool = {observes};\nconst EMPTY_MESSAGES: bool = {empty_messages};\n\n\
+         fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {{\n&self.metadata\n}}\n}}\n{structs}",
         name = text(facts, "kind"),
-        body = types.take(),
     ))
 }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct BareMetalHost {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::BareMetalHostSpec,
     /// What was observed last; written by controllers.
@@ -19,14 +20,93 @@ pub struct BareMetalHost {
 }
 
 impl crate::Kind for BareMetalHost {
+    type Status = super::BareMetalHostStatus;
+
     const GROUP: &'static str = "metal3.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "BareMetalHost";
     const PLURAL: &'static str = "baremetalhosts";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BareMetalHostSpec {
+    /// Processor architecture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
+    /// Whether disks are cleaned between two uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub automated_cleaning_mode: Option<String>,
+    /// How the host's management controller is reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bmc: Option<super::BareMetalHostSpecBmc>,
+    /// MAC address from which the host boots.
+    #[serde(rename = "bootMACAddress", default, skip_serializing_if = "Option::is_none")]
+    pub boot_mac_address: Option<String>,
+    /// How the host boots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_mode: Option<String>,
+    /// Who uses the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consumer_ref: Option<super::IPClaimSpecPool>,
+    /// A way of deploying of its own, instead of an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom_deploy: Option<super::BareMetalHostSpecCustomDeploy>,
+    /// A description.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Never switch the host off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disable_power_off: Option<bool>,
+    /// The host runs something already: do not install anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub externally_provisioned: Option<bool>,
+    /// Firmware.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<super::BareMetalHostSpecFirmware>,
+    /// Name of a hardware profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware_profile: Option<String>,
+    /// Image of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<super::BareMetalHostSpecImage>,
+    /// How the host is inspected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inspection_mode: Option<String>,
+    /// Metadata of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta_data: Option<super::Metal3DataSpecClaim>,
+    /// Network configuration of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_data: Option<super::Metal3DataSpecClaim>,
+    /// Network interfaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_interfaces: Option<Vec<super::BareMetalHostSpecNetworkInterface>>,
+    /// Whether the host should be switched on.
+    #[serde(default)]
+    pub online: bool,
+    /// Secret with the network configuration for inspection and cleaning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preprovisioning_network_data_name: Option<String>,
+    /// RAID volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raid: Option<super::BareMetalHostSpecRaid>,
+    /// On which disk the image is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_device_hints: Option<super::BareMetalHostSpecRootDeviceHints>,
+    /// Taints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<super::BareMetalHostSpecTaint>>,
+    /// User-data of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_data: Option<super::Metal3DataSpecClaim>,
 }
 
 /// How the host's management controller is reached.
@@ -42,33 +122,6 @@ pub struct BareMetalHostSpecBmc {
     /// Do not check the certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disable_certificate_verification: Option<bool>,
-}
-
-/// Who uses the host.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostSpecConsumerRef {
-    /// Group and version of the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_version: Option<String>,
-    /// Path of the field.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub field_path: Option<String>,
-    /// Kind of the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-    /// Version of the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource_version: Option<String>,
-    /// UID of the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<String>,
 }
 
 /// A way of deploying of its own, instead of an image.
@@ -116,21 +169,22 @@ pub struct BareMetalHostSpecImage {
     pub url: String,
 }
 
-/// Metadata of the host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct BareMetalHostSpecMetaData {
+pub struct BareMetalHostSpecNetworkInterface {
+    /// Network that the interface is attached to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_network_attachment: Option<super::Metal3DataSpecClaim>,
+    /// MAC address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<String>,
     /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The namespace.
+    /// Port of the switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
+    pub switch_port: Option<super::BareMetalHostSpecNetworkInterfaceSwitchPort>,
 }
-
-pub type BareMetalHostSpecNetworkData = super::BareMetalHostSpecMetaData;
-
-pub type BareMetalHostSpecNetworkInterfaceHostNetworkAttachment = super::BareMetalHostSpecMetaData;
 
 /// Port of the switch.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -144,21 +198,16 @@ pub struct BareMetalHostSpecNetworkInterfaceSwitchPort {
     pub switch_id: String,
 }
 
+/// RAID volumes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct BareMetalHostSpecNetworkInterface {
-    /// Network that the interface is attached to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host_network_attachment: Option<super::BareMetalHostSpecMetaData>,
-    /// MAC address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mac_address: Option<String>,
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Port of the switch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub switch_port: Option<super::BareMetalHostSpecNetworkInterfaceSwitchPort>,
+pub struct BareMetalHostSpecRaid {
+    /// Volumes of the hardware RAID controller.
+    #[serde(rename = "hardwareRAIDVolumes", default, skip_serializing_if = "Option::is_none")]
+    pub hardware_raid_volumes: Option<Vec<super::BareMetalHostSpecRaidHardwareRaidVolume>>,
+    /// Volumes of software RAID.
+    #[serde(rename = "softwareRAIDVolumes", default, skip_serializing_if = "Option::is_none")]
+    pub software_raid_volumes: Option<Vec<super::BareMetalHostSpecRaidSoftwareRaidVolume>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -189,7 +238,25 @@ pub struct BareMetalHostSpecRaidHardwareRaidVolume {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct BareMetalHostSpecRaidSoftwareRaidVolumePhysicalDisk {
+pub struct BareMetalHostSpecRaidSoftwareRaidVolume {
+    /// The level.
+    #[serde(default)]
+    pub level: String,
+    /// Disks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub physical_disks: Option<Vec<super::BareMetalHostSpecRootDeviceHints>>,
+    /// A volume that the server boots from, instead of its own disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_volume: Option<bool>,
+    /// Size in GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_gibibytes: Option<i64>,
+}
+
+/// On which disk the image is written.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BareMetalHostSpecRootDeviceHints {
     /// Name of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_name: Option<String>,
@@ -224,37 +291,6 @@ pub struct BareMetalHostSpecRaidSoftwareRaidVolumePhysicalDisk {
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct BareMetalHostSpecRaidSoftwareRaidVolume {
-    /// The level.
-    #[serde(default)]
-    pub level: String,
-    /// Disks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub physical_disks: Option<Vec<super::BareMetalHostSpecRaidSoftwareRaidVolumePhysicalDisk>>,
-    /// A volume that the server boots from, instead of its own disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub root_volume: Option<bool>,
-    /// Size in GiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub size_gibibytes: Option<i64>,
-}
-
-/// RAID volumes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostSpecRaid {
-    /// Volumes of the hardware RAID controller.
-    #[serde(rename = "hardwareRAIDVolumes", default, skip_serializing_if = "Option::is_none")]
-    pub hardware_raid_volumes: Option<Vec<super::BareMetalHostSpecRaidHardwareRaidVolume>>,
-    /// Volumes of software RAID.
-    #[serde(rename = "softwareRAIDVolumes", default, skip_serializing_if = "Option::is_none")]
-    pub software_raid_volumes: Option<Vec<super::BareMetalHostSpecRaidSoftwareRaidVolume>>,
-}
-
-pub type BareMetalHostSpecRootDeviceHints = super::BareMetalHostSpecRaidSoftwareRaidVolumePhysicalDisk;
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
 pub struct BareMetalHostSpecTaint {
     /// What the taint does.
     #[serde(default)]
@@ -269,375 +305,6 @@ pub struct BareMetalHostSpecTaint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
 }
-
-pub type BareMetalHostSpecUserData = super::BareMetalHostSpecMetaData;
-
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostSpec {
-    /// Processor architecture.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub architecture: Option<String>,
-    /// Whether disks are cleaned between two uses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub automated_cleaning_mode: Option<String>,
-    /// How the host's management controller is reached.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bmc: Option<super::BareMetalHostSpecBmc>,
-    /// MAC address from which the host boots.
-    #[serde(rename = "bootMACAddress", default, skip_serializing_if = "Option::is_none")]
-    pub boot_mac_address: Option<String>,
-    /// How the host boots.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub boot_mode: Option<String>,
-    /// Who uses the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub consumer_ref: Option<super::BareMetalHostSpecConsumerRef>,
-    /// A way of deploying of its own, instead of an image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub custom_deploy: Option<super::BareMetalHostSpecCustomDeploy>,
-    /// A description.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// Never switch the host off.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disable_power_off: Option<bool>,
-    /// The host runs something already: do not install anything.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub externally_provisioned: Option<bool>,
-    /// Firmware.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub firmware: Option<super::BareMetalHostSpecFirmware>,
-    /// Name of a hardware profile.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hardware_profile: Option<String>,
-    /// Image of the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<super::BareMetalHostSpecImage>,
-    /// How the host is inspected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub inspection_mode: Option<String>,
-    /// Metadata of the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub meta_data: Option<super::BareMetalHostSpecMetaData>,
-    /// Network configuration of the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network_data: Option<super::BareMetalHostSpecMetaData>,
-    /// Network interfaces.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network_interfaces: Option<Vec<super::BareMetalHostSpecNetworkInterface>>,
-    /// Whether the host should be switched on.
-    #[serde(default)]
-    pub online: bool,
-    /// Secret with the network configuration for inspection and cleaning.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub preprovisioning_network_data_name: Option<String>,
-    /// RAID volumes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub raid: Option<super::BareMetalHostSpecRaid>,
-    /// On which disk the image is written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub root_device_hints: Option<super::BareMetalHostSpecRaidSoftwareRaidVolumePhysicalDisk>,
-    /// Taints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taints: Option<Vec<super::BareMetalHostSpecTaint>>,
-    /// User-data of the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user_data: Option<super::BareMetalHostSpecMetaData>,
-}
-
-pub type BareMetalHostStatusGoodCredentialsCredentials = super::BareMetalHostSpecMetaData;
-
-/// Credentials that worked last.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostStatusGoodCredentials {
-    /// Credentials.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub credentials: Option<super::BareMetalHostSpecMetaData>,
-    /// Version of the Secret that was tried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub credentials_version: Option<String>,
-}
-
-/// Processors.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostStatusHardwareCpu {
-    /// Processor architecture.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub arch: Option<String>,
-    /// Clock rate in MHz.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clock_megahertz: Option<f64>,
-    /// How many.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub count: Option<i64>,
-    /// Flags.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub flags: Option<Vec<String>>,
-    /// Model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-}
-
-/// Firmware.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostStatusHardwareFirmwareBios {
-    /// When.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub date: Option<String>,
-    /// Vendor.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vendor: Option<String>,
-    /// The version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-}
-
-/// Firmware.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostStatusHardwareFirmware {
-    /// Firmware.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bios: Option<super::BareMetalHostStatusHardwareFirmwareBios>,
-}
-
-/// What neighbours told by LLDP.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostStatusHardwareNicLldp {
-    /// Id of the port.
-    #[serde(rename = "portID", default, skip_serializing_if = "Option::is_none")]
-    pub port_id: Option<String>,
-    /// Id of the switch.
-    #[serde(rename = "switchID", default, skip_serializing_if = "Option::is_none")]
-    pub switch_id: Option<String>,
-    /// Name of the switch.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub switch_system_name: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostStatusHardwareNicVlan {
-    /// Identifier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<i32>,
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostStatusHardwareNic {
-    /// The address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ip: Option<String>,
-    /// What neighbours told by LLDP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lldp: Option<super::BareMetalHostStatusHardwareNicLldp>,
-    /// MAC address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mac: Option<String>,
-    /// Model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// PCI address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pci_address: Option<String>,
-    /// Whether the host can boot from it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pxe: Option<bool>,
-    /// Speed in Gbit/s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub speed_gbps: Option<i64>,
-    /// Id of the VLAN.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vlan_id: Option<i32>,
-    /// VLANs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vlans: Option<Vec<super::BareMetalHostStatusHardwareNicVlan>>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostStatusHardwareStorage {
-    /// Further names.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub alternate_names: Option<Vec<String>>,
-    /// SCSI address of the disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hctl: Option<String>,
-    /// Model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Whether the disk rotates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rotational: Option<bool>,
-    /// Serial number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub serial_number: Option<String>,
-    /// Size in bytes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub size_bytes: Option<i64>,
-    /// The type.
-    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
-    pub r#type: Option<String>,
-    /// Vendor.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vendor: Option<String>,
-    /// World wide name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wwn: Option<String>,
-    /// Vendor's extension of the world wide name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wwn_vendor_extension: Option<String>,
-    /// World wide name with its extension.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wwn_with_extension: Option<String>,
-}
-
-/// Vendor of the system.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostStatusHardwareSystemVendor {
-    /// Manufacturer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub manufacturer: Option<String>,
-    /// Name of the product.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub product_name: Option<String>,
-    /// Serial number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub serial_number: Option<String>,
-}
-
-/// The hardware.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostStatusHardware {
-    /// Processors.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<super::BareMetalHostStatusHardwareCpu>,
-    /// Firmware.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub firmware: Option<super::BareMetalHostStatusHardwareFirmware>,
-    /// Host name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hostname: Option<String>,
-    /// Network interfaces.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nics: Option<Vec<super::BareMetalHostStatusHardwareNic>>,
-    /// Memory in MiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ram_mebibytes: Option<i64>,
-    /// Where data is kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub storage: Option<Vec<super::BareMetalHostStatusHardwareStorage>>,
-    /// Vendor of the system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub system_vendor: Option<super::BareMetalHostStatusHardwareSystemVendor>,
-}
-
-pub type BareMetalHostStatusLastAttemptedImage = super::BareMetalHostSpecImage;
-
-/// When the host was deprovisioned.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostStatusOperationHistoryDeprovision {
-    /// Last address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end: Option<String>,
-    /// First address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub start: Option<String>,
-}
-
-pub type BareMetalHostStatusOperationHistoryInspect = super::BareMetalHostStatusOperationHistoryDeprovision;
-
-pub type BareMetalHostStatusOperationHistoryProvision = super::BareMetalHostStatusOperationHistoryDeprovision;
-
-pub type BareMetalHostStatusOperationHistoryRegister = super::BareMetalHostStatusOperationHistoryDeprovision;
-
-/// When the host went through what.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostStatusOperationHistory {
-    /// When the host was deprovisioned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deprovision: Option<super::BareMetalHostStatusOperationHistoryDeprovision>,
-    /// When the host was inspected.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub inspect: Option<super::BareMetalHostStatusOperationHistoryDeprovision>,
-    /// When the host was provisioned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provision: Option<super::BareMetalHostStatusOperationHistoryDeprovision>,
-    /// When the host was registered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub register: Option<super::BareMetalHostStatusOperationHistoryDeprovision>,
-}
-
-pub type BareMetalHostStatusProvisioningCustomDeploy = super::BareMetalHostSpecCustomDeploy;
-
-pub type BareMetalHostStatusProvisioningFirmware = super::BareMetalHostSpecFirmware;
-
-pub type BareMetalHostStatusProvisioningImage = super::BareMetalHostSpecImage;
-
-pub type BareMetalHostStatusProvisioningRaidHardwareRaidVolume = super::BareMetalHostSpecRaidHardwareRaidVolume;
-
-pub type BareMetalHostStatusProvisioningRaidSoftwareRaidVolumePhysicalDisk =
-    super::BareMetalHostSpecRaidSoftwareRaidVolumePhysicalDisk;
-
-pub type BareMetalHostStatusProvisioningRaidSoftwareRaidVolume = super::BareMetalHostSpecRaidSoftwareRaidVolume;
-
-pub type BareMetalHostStatusProvisioningRaid = super::BareMetalHostSpecRaid;
-
-pub type BareMetalHostStatusProvisioningRootDeviceHints = super::BareMetalHostSpecRaidSoftwareRaidVolumePhysicalDisk;
-
-/// What runs on the host.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct BareMetalHostStatusProvisioning {
-    /// Identifier.
-    #[serde(rename = "ID", default)]
-    pub id: String,
-    /// How the host boots.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub boot_mode: Option<String>,
-    /// A way of deploying of its own, instead of an image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub custom_deploy: Option<super::BareMetalHostSpecCustomDeploy>,
-    /// Firmware.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub firmware: Option<super::BareMetalHostSpecFirmware>,
-    /// The image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<super::BareMetalHostSpecImage>,
-    /// RAID volumes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub raid: Option<super::BareMetalHostSpecRaid>,
-    /// On which disk the image is written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub root_device_hints: Option<super::BareMetalHostSpecRaidSoftwareRaidVolumePhysicalDisk>,
-    /// The state.
-    #[serde(default)]
-    pub state: String,
-}
-
-pub type BareMetalHostStatusTriedCredentialsCredentials = super::BareMetalHostSpecMetaData;
-
-pub type BareMetalHostStatusTriedCredentials = super::BareMetalHostStatusGoodCredentials;
 
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -660,7 +327,7 @@ pub struct BareMetalHostStatus {
     pub good_credentials: Option<super::BareMetalHostStatusGoodCredentials>,
     /// The hardware.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hardware: Option<super::BareMetalHostStatusHardware>,
+    pub hardware: Option<super::HardwareDataSpecHardware>,
     /// Name of a hardware profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hardware_profile: Option<String>,
@@ -688,4 +355,76 @@ pub struct BareMetalHostStatus {
     /// Credentials that were tried last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tried_credentials: Option<super::BareMetalHostStatusGoodCredentials>,
+}
+
+/// Credentials that worked last.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BareMetalHostStatusGoodCredentials {
+    /// Credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials: Option<super::Metal3DataSpecClaim>,
+    /// Version of the Secret that was tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credentials_version: Option<String>,
+}
+
+/// When the host went through what.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BareMetalHostStatusOperationHistory {
+    /// When the host was deprovisioned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deprovision: Option<super::BareMetalHostStatusOperationHistoryInspect>,
+    /// When the host was inspected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inspect: Option<super::BareMetalHostStatusOperationHistoryInspect>,
+    /// When the host was provisioned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provision: Option<super::BareMetalHostStatusOperationHistoryInspect>,
+    /// When the host was registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub register: Option<super::BareMetalHostStatusOperationHistoryInspect>,
+}
+
+/// When the host was inspected.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BareMetalHostStatusOperationHistoryInspect {
+    /// Last address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
+    /// First address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
+}
+
+/// What runs on the host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BareMetalHostStatusProvisioning {
+    /// Identifier.
+    #[serde(rename = "ID", default)]
+    pub id: String,
+    /// How the host boots.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_mode: Option<String>,
+    /// A way of deploying of its own, instead of an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom_deploy: Option<super::BareMetalHostSpecCustomDeploy>,
+    /// Firmware.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<super::BareMetalHostSpecFirmware>,
+    /// The image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<super::BareMetalHostSpecImage>,
+    /// RAID volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raid: Option<super::BareMetalHostSpecRaid>,
+    /// On which disk the image is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_device_hints: Option<super::BareMetalHostSpecRootDeviceHints>,
+    /// The state.
+    #[serde(default)]
+    pub state: String,
 }

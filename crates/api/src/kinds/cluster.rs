@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Cluster {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::ClusterSpec,
     /// What was observed last; written by controllers.
@@ -19,28 +20,46 @@ pub struct Cluster {
 }
 
 impl crate::Kind for Cluster {
+    type Status = super::ClusterStatus;
+
     const GROUP: &'static str = "cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "Cluster";
     const PLURAL: &'static str = "clusters";
+    const OBSERVES_GENERATION: bool = true;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
 
-pub type ClusterSpecAvailabilityGate = super::ClusterClassSpecAvailabilityGate;
-
-/// Networks of pods.
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterSpecClusterNetworkPods {
-    /// Networks in CIDR notation.
-    #[serde(default)]
-    pub cidr_blocks: Vec<String>,
+pub struct ClusterSpec {
+    /// Further conditions that must hold for it to be available.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub availability_gates: Option<Vec<super::MachineSpecReadinessGate>>,
+    /// Addresses and domain of the cluster's own network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_network: Option<super::ClusterSpecClusterNetwork>,
+    /// Host and port of the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_endpoint: Option<super::ClusterSpecControlPlaneEndpoint>,
+    /// The object that is the control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_ref: Option<super::IPAddressSpecPoolRef>,
+    /// The object that is the infrastructure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infrastructure_ref: Option<super::IPAddressSpecPoolRef>,
+    /// Controllers leave the cluster and all that belongs to it alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub paused: Option<bool>,
+    /// What the class makes of this cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology: Option<super::ClusterSpecTopology>,
 }
-
-pub type ClusterSpecClusterNetworkServices = super::ClusterSpecClusterNetworkPods;
 
 /// Addresses and domain of the cluster's own network.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -60,6 +79,15 @@ pub struct ClusterSpecClusterNetwork {
     pub services: Option<super::ClusterSpecClusterNetworkPods>,
 }
 
+/// Networks of pods.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterSpecClusterNetworkPods {
+    /// Networks in CIDR notation.
+    #[serde(default)]
+    pub cidr_blocks: Vec<String>,
+}
+
 /// Host and port of the API.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -72,22 +100,26 @@ pub struct ClusterSpecControlPlaneEndpoint {
     pub port: Option<i32>,
 }
 
-/// The object that is the control plane.
+/// What the class makes of this cluster.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterSpecControlPlaneRef {
-    /// API group of the object; its version does not matter.
+pub struct ClusterSpecTopology {
+    /// The class that the topology is made from.
     #[serde(default)]
-    pub api_group: String,
-    /// Kind of the object.
+    pub class_ref: super::ClusterSpecTopologyClassRef,
+    /// The control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane: Option<super::ClusterSpecTopologyControlPlane>,
+    /// Values of the class's variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variables: Option<Vec<super::ClusterSpecTopologyVariable>>,
+    /// Version of Kubernetes of the whole cluster.
     #[serde(default)]
-    pub kind: String,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
+    pub version: String,
+    /// The workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<super::ClusterSpecTopologyWorkers>,
 }
-
-pub type ClusterSpecInfrastructureRef = super::ClusterSpecControlPlaneRef;
 
 /// The class that the topology is made from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -101,24 +133,35 @@ pub struct ClusterSpecTopologyClassRef {
     pub namespace: Option<String>,
 }
 
-pub type ClusterSpecTopologyControlPlaneDeletion = super::ClusterClassSpecControlPlaneDeletion;
-
-pub type ClusterSpecTopologyControlPlaneHealthCheckChecksUnhealthyMachineCondition =
-    super::ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition;
-
-pub type ClusterSpecTopologyControlPlaneHealthCheckChecksUnhealthyNodeCondition =
-    super::ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition;
-
-pub type ClusterSpecTopologyControlPlaneHealthCheckChecks = super::ClusterClassSpecControlPlaneHealthCheckChecks;
-
-pub type ClusterSpecTopologyControlPlaneHealthCheckRemediationTemplateRef =
-    super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef;
-
-pub type ClusterSpecTopologyControlPlaneHealthCheckRemediationTriggerIf =
-    super::ClusterClassSpecControlPlaneHealthCheckRemediationTriggerIf;
-
-pub type ClusterSpecTopologyControlPlaneHealthCheckRemediation =
-    super::ClusterClassSpecControlPlaneHealthCheckRemediation;
+/// The control plane.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterSpecTopologyControlPlane {
+    /// What happens when a Machine is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion: Option<super::MachineSpecDeletion>,
+    /// When Machines count as unhealthy, and what is done then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_check: Option<super::ClusterSpecTopologyControlPlaneHealthCheck>,
+    /// Labels and annotations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<super::MachineSetSpecTemplateMetadata>,
+    /// Further conditions that must hold for it to be ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness_gates: Option<Vec<super::MachineSpecReadinessGate>>,
+    /// How many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// When and how Machines are replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<super::ClusterSpecTopologyControlPlaneRollout>,
+    /// Taints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<super::MachineSpecTaint>>,
+    /// Variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variables: Option<super::ClusterSpecTopologyControlPlaneVariables>,
+}
 
 /// When Machines count as unhealthy, and what is done then.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -126,18 +169,14 @@ pub type ClusterSpecTopologyControlPlaneHealthCheckRemediation =
 pub struct ClusterSpecTopologyControlPlaneHealthCheck {
     /// What makes a Machine unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checks: Option<super::ClusterClassSpecControlPlaneHealthCheckChecks>,
+    pub checks: Option<super::MachineHealthCheckSpecChecks>,
     /// Whether it is switched on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
     /// What is done about unhealthy Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remediation: Option<super::ClusterClassSpecControlPlaneHealthCheckRemediation>,
+    pub remediation: Option<super::MachineHealthCheckSpecRemediation>,
 }
-
-pub type ClusterSpecTopologyControlPlaneMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type ClusterSpecTopologyControlPlaneReadinessGate = super::ClusterClassSpecAvailabilityGate;
 
 /// When and how Machines are replaced.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -148,11 +187,18 @@ pub struct ClusterSpecTopologyControlPlaneRollout {
     pub after: Option<String>,
 }
 
-pub type ClusterSpecTopologyControlPlaneTaint = super::ClusterClassSpecControlPlaneTaint;
+/// Variables.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterSpecTopologyControlPlaneVariables {
+    /// Values that win over those of the topology.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overrides: Option<Vec<super::ClusterSpecTopologyVariable>>,
+}
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterSpecTopologyControlPlaneVariablesOverride {
+pub struct ClusterSpecTopologyVariable {
     /// The name.
     #[serde(default)]
     pub name: String,
@@ -161,110 +207,17 @@ pub struct ClusterSpecTopologyControlPlaneVariablesOverride {
     pub value: serde_json::Value,
 }
 
-/// Variables.
+/// The workers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterSpecTopologyControlPlaneVariables {
-    /// Values that win over those of the topology.
+pub struct ClusterSpecTopologyWorkers {
+    /// MachineDeployments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overrides: Option<Vec<super::ClusterSpecTopologyControlPlaneVariablesOverride>>,
+    pub machine_deployments: Option<Vec<super::ClusterSpecTopologyWorkersMachineDeployment>>,
+    /// MachinePools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_pools: Option<Vec<super::ClusterSpecTopologyWorkersMachinePool>>,
 }
-
-/// The control plane.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterSpecTopologyControlPlane {
-    /// What happens when a Machine is deleted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deletion: Option<super::ClusterClassSpecControlPlaneDeletion>,
-    /// When Machines count as unhealthy, and what is done then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub health_check: Option<super::ClusterSpecTopologyControlPlaneHealthCheck>,
-    /// Labels and annotations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// Further conditions that must hold for it to be ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub readiness_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
-    /// How many.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i32>,
-    /// When and how Machines are replaced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rollout: Option<super::ClusterSpecTopologyControlPlaneRollout>,
-    /// Taints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
-    /// Variables.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub variables: Option<super::ClusterSpecTopologyControlPlaneVariables>,
-}
-
-pub type ClusterSpecTopologyVariable = super::ClusterSpecTopologyControlPlaneVariablesOverride;
-
-pub type ClusterSpecTopologyWorkersMachineDeploymentDeletion = super::ClusterClassSpecWorkersMachineDeploymentDeletion;
-
-pub type ClusterSpecTopologyWorkersMachineDeploymentHealthCheckChecksUnhealthyMachineCondition =
-    super::ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition;
-
-pub type ClusterSpecTopologyWorkersMachineDeploymentHealthCheckChecksUnhealthyNodeCondition =
-    super::ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition;
-
-pub type ClusterSpecTopologyWorkersMachineDeploymentHealthCheckChecks =
-    super::ClusterClassSpecControlPlaneHealthCheckChecks;
-
-pub type ClusterSpecTopologyWorkersMachineDeploymentHealthCheckRemediationTemplateRef =
-    super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef;
-
-pub type ClusterSpecTopologyWorkersMachineDeploymentHealthCheckRemediationTriggerIf =
-    super::ClusterClassSpecControlPlaneHealthCheckRemediationTriggerIf;
-
-pub type ClusterSpecTopologyWorkersMachineDeploymentHealthCheckRemediation =
-    super::ClusterClassSpecWorkersMachineDeploymentHealthCheckRemediation;
-
-/// When Machines count as unhealthy, and what is done then.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterSpecTopologyWorkersMachineDeploymentHealthCheck {
-    /// What makes a Machine unhealthy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checks: Option<super::ClusterClassSpecControlPlaneHealthCheckChecks>,
-    /// Whether it is switched on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub enabled: Option<bool>,
-    /// What is done about unhealthy Machines.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remediation: Option<super::ClusterClassSpecWorkersMachineDeploymentHealthCheckRemediation>,
-}
-
-pub type ClusterSpecTopologyWorkersMachineDeploymentMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type ClusterSpecTopologyWorkersMachineDeploymentReadinessGate = super::ClusterClassSpecAvailabilityGate;
-
-pub type ClusterSpecTopologyWorkersMachineDeploymentRolloutStrategyRollingUpdate =
-    super::ClusterClassSpecWorkersMachineDeploymentRolloutStrategyRollingUpdate;
-
-pub type ClusterSpecTopologyWorkersMachineDeploymentRolloutStrategy =
-    super::ClusterClassSpecWorkersMachineDeploymentRolloutStrategy;
-
-/// When and how Machines are replaced.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterSpecTopologyWorkersMachineDeploymentRollout {
-    /// A moment after which everything older is replaced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
-    /// How it is done.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub strategy: Option<super::ClusterClassSpecWorkersMachineDeploymentRolloutStrategy>,
-}
-
-pub type ClusterSpecTopologyWorkersMachineDeploymentTaint = super::ClusterClassSpecControlPlaneTaint;
-
-pub type ClusterSpecTopologyWorkersMachineDeploymentVariablesOverride =
-    super::ClusterSpecTopologyControlPlaneVariablesOverride;
-
-pub type ClusterSpecTopologyWorkersMachineDeploymentVariables = super::ClusterSpecTopologyControlPlaneVariables;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -283,7 +236,7 @@ pub struct ClusterSpecTopologyWorkersMachineDeployment {
     pub health_check: Option<super::ClusterSpecTopologyWorkersMachineDeploymentHealthCheck>,
     /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    pub metadata: Option<super::MachineSetSpecTemplateMetadata>,
     /// How long a Machine must have been ready to count as available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
@@ -292,31 +245,35 @@ pub struct ClusterSpecTopologyWorkersMachineDeployment {
     pub name: String,
     /// Further conditions that must hold for it to be ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub readiness_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
+    pub readiness_gates: Option<Vec<super::MachineSpecReadinessGate>>,
     /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
     /// When and how Machines are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rollout: Option<super::ClusterSpecTopologyWorkersMachineDeploymentRollout>,
+    pub rollout: Option<super::MachineDeploymentSpecRollout>,
     /// Taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
+    pub taints: Option<Vec<super::MachineSpecTaint>>,
     /// Variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<super::ClusterSpecTopologyControlPlaneVariables>,
 }
 
-pub type ClusterSpecTopologyWorkersMachinePoolDeletion = super::ClusterClassSpecControlPlaneDeletion;
-
-pub type ClusterSpecTopologyWorkersMachinePoolMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type ClusterSpecTopologyWorkersMachinePoolTaint = super::ClusterClassSpecControlPlaneTaint;
-
-pub type ClusterSpecTopologyWorkersMachinePoolVariablesOverride =
-    super::ClusterSpecTopologyControlPlaneVariablesOverride;
-
-pub type ClusterSpecTopologyWorkersMachinePoolVariables = super::ClusterSpecTopologyControlPlaneVariables;
+/// When Machines count as unhealthy, and what is done then.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterSpecTopologyWorkersMachineDeploymentHealthCheck {
+    /// What makes a Machine unhealthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<super::MachineHealthCheckSpecChecks>,
+    /// Whether it is switched on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// What is done about unhealthy Machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remediation: Option<super::ClusterClassSpecWorkersMachineDeploymentHealthCheckRemediation>,
+}
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -326,13 +283,13 @@ pub struct ClusterSpecTopologyWorkersMachinePool {
     pub class: String,
     /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deletion: Option<super::ClusterClassSpecControlPlaneDeletion>,
+    pub deletion: Option<super::MachineSpecDeletion>,
     /// Failure domains, such as availability zones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domains: Option<Vec<String>>,
     /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    pub metadata: Option<super::MachineSetSpecTemplateMetadata>,
     /// How long a Machine must have been ready to count as available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
@@ -344,91 +301,49 @@ pub struct ClusterSpecTopologyWorkersMachinePool {
     pub replicas: Option<i32>,
     /// Taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
+    pub taints: Option<Vec<super::MachineSpecTaint>>,
     /// Variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<super::ClusterSpecTopologyControlPlaneVariables>,
 }
 
-/// The workers.
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterSpecTopologyWorkers {
-    /// MachineDeployments.
+pub struct ClusterStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine_deployments: Option<Vec<super::ClusterSpecTopologyWorkersMachineDeployment>>,
-    /// MachinePools.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine_pools: Option<Vec<super::ClusterSpecTopologyWorkersMachinePool>>,
-}
-
-/// What the class makes of this cluster.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterSpecTopology {
-    /// The class that the topology is made from.
-    #[serde(default)]
-    pub class_ref: super::ClusterSpecTopologyClassRef,
+    pub conditions: Option<Vec<crate::conditions::Condition>>,
     /// The control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane: Option<super::ClusterSpecTopologyControlPlane>,
-    /// Values of the class's variables.
+    pub control_plane: Option<super::ClusterStatusWorkers>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub variables: Option<Vec<super::ClusterSpecTopologyControlPlaneVariablesOverride>>,
-    /// Version of Kubernetes of the whole cluster.
-    #[serde(default)]
-    pub version: String,
+    pub deprecated: Option<super::ClusterStatusDeprecated>,
+    /// Failure domains, such as availability zones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_domains: Option<Vec<super::ClusterStatusFailureDomain>>,
+    /// What has been reached once; never taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initialization: Option<super::ClusterStatusInitialization>,
+    /// Generation of the spec that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Where it is in its life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
     /// The workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workers: Option<super::ClusterSpecTopologyWorkers>,
+    pub workers: Option<super::ClusterStatusWorkers>,
 }
 
-/// What is wanted.
+/// What only older versions know.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterSpec {
-    /// Further conditions that must hold for it to be available.
+pub struct ClusterStatusDeprecated {
+    /// What only v1beta1 knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub availability_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
-    /// Addresses and domain of the cluster's own network.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster_network: Option<super::ClusterSpecClusterNetwork>,
-    /// Host and port of the API.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_endpoint: Option<super::ClusterSpecControlPlaneEndpoint>,
-    /// The object that is the control plane.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_ref: Option<super::ClusterSpecControlPlaneRef>,
-    /// The object that is the infrastructure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub infrastructure_ref: Option<super::ClusterSpecControlPlaneRef>,
-    /// Controllers leave the cluster and all that belongs to it alone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paused: Option<bool>,
-    /// What the class makes of this cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topology: Option<super::ClusterSpecTopology>,
-}
-
-/// The control plane.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterStatusControlPlane {
-    /// Replicas that have been ready for long enough.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub available_replicas: Option<i32>,
-    /// How many there should be.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub desired_replicas: Option<i32>,
-    /// Replicas that are ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ready_replicas: Option<i32>,
-    /// How many.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i32>,
-    /// Replicas that are as their template says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub up_to_date_replicas: Option<i32>,
+    pub v1beta1: Option<super::ClusterStatusDeprecatedV1beta1>,
 }
 
 /// What only v1beta1 knows.
@@ -444,15 +359,6 @@ pub struct ClusterStatusDeprecatedV1beta1 {
     /// What went wrong for good, in one word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
-}
-
-/// What only older versions know.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterStatusDeprecated {
-    /// What only v1beta1 knows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub v1beta1: Option<super::ClusterStatusDeprecatedV1beta1>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -481,34 +387,23 @@ pub struct ClusterStatusInitialization {
     pub infrastructure_provisioned: Option<bool>,
 }
 
-pub type ClusterStatusWorkers = super::ClusterStatusControlPlane;
-
-/// What was observed last; written by controllers.
+/// The workers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterStatus {
-    /// What holds and what does not, and why.
+pub struct ClusterStatusWorkers {
+    /// Replicas that have been ready for long enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<Vec<crate::conditions::Condition>>,
-    /// The control plane.
+    pub available_replicas: Option<i32>,
+    /// How many there should be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane: Option<super::ClusterStatusControlPlane>,
-    /// What only older versions know.
+    pub desired_replicas: Option<i32>,
+    /// Replicas that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deprecated: Option<super::ClusterStatusDeprecated>,
-    /// Failure domains, such as availability zones.
+    pub ready_replicas: Option<i32>,
+    /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_domains: Option<Vec<super::ClusterStatusFailureDomain>>,
-    /// What has been reached once; never taken back.
+    pub replicas: Option<i32>,
+    /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initialization: Option<super::ClusterStatusInitialization>,
-    /// Generation of the spec that was looked at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Where it is in its life.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<String>,
-    /// The workers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workers: Option<super::ClusterStatusControlPlane>,
+    pub up_to_date_replicas: Option<i32>,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct ClusterAddon {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::ClusterAddonSpec,
     /// What was observed last; written by controllers.
@@ -19,17 +20,19 @@ pub struct ClusterAddon {
 }
 
 impl crate::Kind for ClusterAddon {
+    type Status = super::ClusterAddonStatus;
+
     const GROUP: &'static str = "clusterstack.x-k8s.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "ClusterAddon";
     const PLURAL: &'static str = "clusteraddons";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type ClusterAddonSpecClusterRef = super::BareMetalHostSpecConsumerRef;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -37,7 +40,7 @@ pub type ClusterAddonSpecClusterRef = super::BareMetalHostSpecConsumerRef;
 pub struct ClusterAddonSpec {
     /// The Cluster that this belongs to.
     #[serde(default)]
-    pub cluster_ref: super::BareMetalHostSpecConsumerRef,
+    pub cluster_ref: super::ClusterAddonSpecClusterRef,
     /// Name of the cluster stack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_stack: Option<String>,
@@ -47,6 +50,51 @@ pub struct ClusterAddonSpec {
     /// Version of Kubernetes, with or without a leading v.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+}
+
+/// The Cluster that this belongs to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterAddonSpecClusterRef {
+    /// Group and version of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Path of the field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field_path: Option<String>,
+    /// Kind of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Version of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<String>,
+    /// UID of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}
+
+/// What was observed last; written by controllers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterAddonStatus {
+    /// What holds and what does not, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// Whether it is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<bool>,
+    /// Resources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Vec<super::ClusterAddonStatusResource>>,
+    /// Stages of the add-ons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stages: Option<Vec<super::ClusterAddonStatusStage>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -87,22 +135,4 @@ pub struct ClusterAddonStatusStage {
     /// Where it is in its life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-}
-
-/// What was observed last; written by controllers.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterAddonStatus {
-    /// What holds and what does not, and why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<Vec<crate::conditions::Condition>>,
-    /// Whether it is ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ready: Option<bool>,
-    /// Resources.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<Vec<super::ClusterAddonStatusResource>>,
-    /// Stages of the add-ons.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stages: Option<Vec<super::ClusterAddonStatusStage>>,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct ClusterClass {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::ClusterClassSpec,
     /// What was observed last; written by controllers.
@@ -19,80 +20,96 @@ pub struct ClusterClass {
 }
 
 impl crate::Kind for ClusterClass {
+    type Status = super::ClusterClassStatus;
+
     const GROUP: &'static str = "cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "ClusterClass";
     const PLURAL: &'static str = "clusterclasses";
+    const OBSERVES_GENERATION: bool = true;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecAvailabilityGate {
-    /// Type of the condition.
-    #[serde(default)]
-    pub condition_type: String,
-    /// Whether the condition is good or bad when it is true.
+pub struct ClusterClassSpec {
+    /// Further conditions that must hold for it to be available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub polarity: Option<String>,
+    pub availability_gates: Option<Vec<super::MachineSpecReadinessGate>>,
+    /// The control plane.
+    #[serde(default)]
+    pub control_plane: super::ClusterClassSpecControlPlane,
+    /// The infrastructure.
+    #[serde(default)]
+    pub infrastructure: super::ClusterClassSpecInfrastructure,
+    /// Versions of Kubernetes that an upgrade may go through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes_versions: Option<Vec<String>>,
+    /// Changes to the objects that are made, in this order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patches: Option<Vec<super::ClusterClassSpecPatch>>,
+    /// How versions are upgraded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade: Option<super::ClusterClassSpecUpgrade>,
+    /// What a user of the class can set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variables: Option<Vec<super::ClusterClassSpecVariable>>,
+    /// The workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<super::ClusterClassSpecWorkers>,
 }
 
-/// What happens when a Machine is deleted.
+/// The control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecControlPlaneDeletion {
-    /// How long deleting the Node is tried; 0 means for ever.
+pub struct ClusterClassSpecControlPlane {
+    /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_deletion_timeout_seconds: Option<i32>,
-    /// How long draining is tried; 0 means for ever.
+    pub deletion: Option<super::MachineSpecDeletion>,
+    /// When Machines count as unhealthy, and what is done then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_drain_timeout_seconds: Option<i32>,
-    /// How long it is waited for volumes to be detached; 0 means for ever.
+    pub health_check: Option<super::ClusterClassSpecControlPlaneHealthCheck>,
+    /// Infrastructure of the control plane's Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_volume_detach_timeout_seconds: Option<i32>,
+    pub machine_infrastructure: Option<super::ClusterClassSpecWorkersMachinePoolBootstrap>,
+    /// Labels and annotations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<super::MachineSetSpecTemplateMetadata>,
+    /// How it is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub naming: Option<super::MachineSetSpecMachineNaming>,
+    /// Further conditions that must hold for it to be ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness_gates: Option<Vec<super::MachineSpecReadinessGate>>,
+    /// Taints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<super::MachineSpecTaint>>,
+    /// The template.
+    #[serde(default)]
+    pub template_ref: super::ClusterClassSpecControlPlaneTemplateRef,
 }
 
+/// When Machines count as unhealthy, and what is done then.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition {
-    /// The status.
-    #[serde(default)]
-    pub status: String,
-    /// How long it may take, in seconds.
-    #[serde(default)]
-    pub timeout_seconds: i32,
-    /// The type.
-    #[serde(rename = "type", default)]
-    pub r#type: String,
-}
-
-pub type ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyNodeCondition =
-    super::ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition;
-
-/// What makes a Machine unhealthy.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecControlPlaneHealthCheckChecks {
-    /// How long a Node may take to appear; 0 means for ever.
+pub struct ClusterClassSpecControlPlaneHealthCheck {
+    /// What makes a Machine unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_startup_timeout_seconds: Option<i32>,
-    /// Conditions of a Machine that make it unhealthy.
+    pub checks: Option<super::MachineHealthCheckSpecChecks>,
+    /// What is done about unhealthy Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unhealthy_machine_conditions:
-        Option<Vec<super::ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition>>,
-    /// Conditions of a Node that make its Machine unhealthy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unhealthy_node_conditions:
-        Option<Vec<super::ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition>>,
+    pub remediation: Option<super::MachineHealthCheckSpecRemediation>,
 }
 
 /// The template.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef {
+pub struct ClusterClassSpecControlPlaneTemplateRef {
     /// Group and version of the object.
     #[serde(default)]
     pub api_version: String,
@@ -104,245 +121,16 @@ pub struct ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef {
     pub name: String,
 }
 
-/// When something is done at all.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecControlPlaneHealthCheckRemediationTriggerIf {
-    /// Range of unhealthy Machines within which something is done.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unhealthy_in_range: Option<String>,
-    /// How many Machines may be unhealthy for something to be done, as a number or a percentage.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unhealthy_less_than_or_equal_to: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
-}
-
-/// What is done about unhealthy Machines.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecControlPlaneHealthCheckRemediation {
-    /// The template.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template_ref: Option<super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef>,
-    /// When something is done at all.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trigger_if: Option<super::ClusterClassSpecControlPlaneHealthCheckRemediationTriggerIf>,
-}
-
-/// When Machines count as unhealthy, and what is done then.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecControlPlaneHealthCheck {
-    /// What makes a Machine unhealthy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checks: Option<super::ClusterClassSpecControlPlaneHealthCheckChecks>,
-    /// What is done about unhealthy Machines.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remediation: Option<super::ClusterClassSpecControlPlaneHealthCheckRemediation>,
-}
-
-pub type ClusterClassSpecControlPlaneMachineInfrastructureTemplateRef =
-    super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef;
-
-/// Infrastructure of the control plane's Machines.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecControlPlaneMachineInfrastructure {
-    /// The template.
-    #[serde(default)]
-    pub template_ref: super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef,
-}
-
-/// Labels and annotations.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecControlPlaneMetadata {
-    /// Annotations that are set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub annotations: Option<std::collections::BTreeMap<String, String>>,
-    /// Labels that are set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub labels: Option<std::collections::BTreeMap<String, String>>,
-}
-
-/// How it is named.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecControlPlaneNaming {
-    /// The template.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<String>,
-}
-
-pub type ClusterClassSpecControlPlaneReadinessGate = super::ClusterClassSpecAvailabilityGate;
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecControlPlaneTaint {
-    /// What the taint does.
-    #[serde(default)]
-    pub effect: String,
-    /// The key.
-    #[serde(default)]
-    pub key: String,
-    /// Whether a taint is kept or only set at the beginning.
-    #[serde(default)]
-    pub propagation: String,
-    /// The value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<String>,
-}
-
-pub type ClusterClassSpecControlPlaneTemplateRef = super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef;
-
-/// The control plane.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecControlPlane {
-    /// What happens when a Machine is deleted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deletion: Option<super::ClusterClassSpecControlPlaneDeletion>,
-    /// When Machines count as unhealthy, and what is done then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub health_check: Option<super::ClusterClassSpecControlPlaneHealthCheck>,
-    /// Infrastructure of the control plane's Machines.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine_infrastructure: Option<super::ClusterClassSpecControlPlaneMachineInfrastructure>,
-    /// Labels and annotations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// How it is named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub naming: Option<super::ClusterClassSpecControlPlaneNaming>,
-    /// Further conditions that must hold for it to be ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub readiness_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
-    /// Taints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
-    /// The template.
-    #[serde(default)]
-    pub template_ref: super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef,
-}
-
-pub type ClusterClassSpecInfrastructureNaming = super::ClusterClassSpecControlPlaneNaming;
-
-pub type ClusterClassSpecInfrastructureTemplateRef =
-    super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef;
-
 /// The infrastructure.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecInfrastructure {
     /// How it is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub naming: Option<super::ClusterClassSpecControlPlaneNaming>,
+    pub naming: Option<super::MachineSetSpecMachineNaming>,
     /// The template.
     #[serde(default)]
-    pub template_ref: super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef,
-}
-
-/// Where the value comes from.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecPatchDefinitionJsonPatchValueFrom {
-    /// The template.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<String>,
-    /// Path of the variable.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub variable: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecPatchDefinitionJsonPatch {
-    /// The operation.
-    #[serde(default)]
-    pub op: String,
-    /// The path.
-    #[serde(default)]
-    pub path: String,
-    /// The value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<serde_json::Value>,
-    /// Where the value comes from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value_from: Option<super::ClusterClassSpecPatchDefinitionJsonPatchValueFrom>,
-}
-
-/// Classes of MachineDeployments that are meant.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecPatchDefinitionSelectorMatchResourcesMachineDeploymentClass {
-    /// Names.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub names: Option<Vec<String>>,
-}
-
-pub type ClusterClassSpecPatchDefinitionSelectorMatchResourcesMachinePoolClass =
-    super::ClusterClassSpecPatchDefinitionSelectorMatchResourcesMachineDeploymentClass;
-
-/// Which of the cluster's objects are meant.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecPatchDefinitionSelectorMatchResources {
-    /// The control plane.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane: Option<bool>,
-    /// Whether the infrastructure cluster is meant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub infrastructure_cluster: Option<bool>,
-    /// Classes of MachineDeployments that are meant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine_deployment_class:
-        Option<super::ClusterClassSpecPatchDefinitionSelectorMatchResourcesMachineDeploymentClass>,
-    /// Classes of MachinePools that are meant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine_pool_class: Option<super::ClusterClassSpecPatchDefinitionSelectorMatchResourcesMachineDeploymentClass>,
-}
-
-/// Labels of the objects that belong to it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecPatchDefinitionSelector {
-    /// Group and version of the object.
-    #[serde(default)]
-    pub api_version: String,
-    /// Kind of the object.
-    #[serde(default)]
-    pub kind: String,
-    /// Which of the cluster's objects are meant.
-    #[serde(default)]
-    pub match_resources: super::ClusterClassSpecPatchDefinitionSelectorMatchResources,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecPatchDefinition {
-    /// JSON patches.
-    #[serde(default)]
-    pub json_patches: Vec<super::ClusterClassSpecPatchDefinitionJsonPatch>,
-    /// Labels of the objects that belong to it.
-    #[serde(default)]
-    pub selector: super::ClusterClassSpecPatchDefinitionSelector,
-}
-
-/// Somewhere else.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecPatchExternal {
-    /// Extension that is asked for variables.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub discover_variables_extension: Option<String>,
-    /// Extension that is asked for patches.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub generate_patches_extension: Option<String>,
-    /// Settings.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub settings: Option<std::collections::BTreeMap<String, String>>,
-    /// Extension that is asked whether a topology is valid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub validate_topology_extension: Option<String>,
+    pub template_ref: super::ClusterClassSpecControlPlaneTemplateRef,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -365,13 +153,104 @@ pub struct ClusterClassSpecPatch {
     pub name: String,
 }
 
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassSpecPatchDefinition {
+    /// JSON patches.
+    #[serde(default)]
+    pub json_patches: Vec<super::ClusterClassSpecPatchDefinitionJsonPatch>,
+    /// Labels of the objects that belong to it.
+    #[serde(default)]
+    pub selector: super::ClusterClassSpecPatchDefinitionSelector,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassSpecPatchDefinitionJsonPatch {
+    /// The operation.
+    #[serde(default)]
+    pub op: String,
+    /// The path.
+    #[serde(default)]
+    pub path: String,
+    /// The value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<serde_json::Value>,
+    /// Where the value comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_from: Option<super::ClusterClassSpecPatchDefinitionJsonPatchValueFrom>,
+}
+
+/// Where the value comes from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassSpecPatchDefinitionJsonPatchValueFrom {
+    /// The template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// Path of the variable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variable: Option<String>,
+}
+
+/// Labels of the objects that belong to it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassSpecPatchDefinitionSelector {
+    /// Group and version of the object.
+    #[serde(default)]
+    pub api_version: String,
+    /// Kind of the object.
+    #[serde(default)]
+    pub kind: String,
+    /// Which of the cluster's objects are meant.
+    #[serde(default)]
+    pub match_resources: super::ClusterClassSpecPatchDefinitionSelectorMatchResources,
+}
+
+/// Which of the cluster's objects are meant.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassSpecPatchDefinitionSelectorMatchResources {
+    /// The control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane: Option<bool>,
+    /// Whether the infrastructure cluster is meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infrastructure_cluster: Option<bool>,
+    /// Classes of MachineDeployments that are meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_deployment_class: Option<super::ClusterClassSpecPatchDefinitionSelectorMatchResourcesMachinePoolClass>,
+    /// Classes of MachinePools that are meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_pool_class: Option<super::ClusterClassSpecPatchDefinitionSelectorMatchResourcesMachinePoolClass>,
+}
+
+/// Classes of MachinePools that are meant.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassSpecPatchDefinitionSelectorMatchResourcesMachinePoolClass {
+    /// Names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<Vec<String>>,
+}
+
 /// Somewhere else.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecUpgradeExternal {
-    /// Extension that is asked which versions an upgrade goes through.
+pub struct ClusterClassSpecPatchExternal {
+    /// Extension that is asked for variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub generate_upgrade_plan_extension: Option<String>,
+    pub discover_variables_extension: Option<String>,
+    /// Extension that is asked for patches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generate_patches_extension: Option<String>,
+    /// Settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<std::collections::BTreeMap<String, String>>,
+    /// Extension that is asked whether a topology is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validate_topology_extension: Option<String>,
 }
 
 /// How versions are upgraded.
@@ -383,29 +262,40 @@ pub struct ClusterClassSpecUpgrade {
     pub external: Option<super::ClusterClassSpecUpgradeExternal>,
 }
 
-pub type ClusterClassSpecVariableDeprecatedV1Beta1Metadata = super::ClusterClassSpecControlPlaneMetadata;
+/// Somewhere else.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassSpecUpgradeExternal {
+    /// Extension that is asked which versions an upgrade goes through.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub generate_upgrade_plan_extension: Option<String>,
+}
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecVariableSchemaOpenApiv3SchemaXKubernetesValidation {
-    /// Path of the field.
+pub struct ClusterClassSpecVariable {
+    /// Labels and annotations of a variable, known to v1beta1 only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub field_path: Option<String>,
-    /// The sentence that says why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message: Option<String>,
-    /// An expression that renders the message.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message_expression: Option<String>,
-    /// Why, in one word.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// The rule.
+    pub deprecated_v1_beta1_metadata: Option<super::MachineSetSpecTemplateMetadata>,
+    /// The name.
     #[serde(default)]
-    pub rule: String,
+    pub name: String,
+    /// Whether it must be given.
+    #[serde(default)]
+    pub required: bool,
+    /// The schema.
+    #[serde(default)]
+    pub schema: super::ClusterClassSpecVariableSchema,
 }
 
-pub type ClusterClassSpecVariableSchemaOpenApiv3SchemaXMetadata = super::ClusterClassSpecControlPlaneMetadata;
+/// The schema.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassSpecVariableSchema {
+    /// Schema of the variable's values.
+    #[serde(rename = "openAPIV3Schema", default)]
+    pub open_apiv3_schema: super::ClusterClassSpecVariableSchemaOpenApiv3Schema,
+}
 
 /// Schema of the variable's values.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -501,39 +391,81 @@ pub struct ClusterClassSpecVariableSchemaOpenApiv3Schema {
         Option<Vec<super::ClusterClassSpecVariableSchemaOpenApiv3SchemaXKubernetesValidation>>,
     /// Labels and annotations of the variable.
     #[serde(rename = "x-metadata", default, skip_serializing_if = "Option::is_none")]
-    pub x_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-}
-
-/// The schema.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecVariableSchema {
-    /// Schema of the variable's values.
-    #[serde(rename = "openAPIV3Schema", default)]
-    pub open_apiv3_schema: super::ClusterClassSpecVariableSchemaOpenApiv3Schema,
+    pub x_metadata: Option<super::MachineSetSpecTemplateMetadata>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecVariable {
-    /// Labels and annotations of a variable, known to v1beta1 only.
+pub struct ClusterClassSpecVariableSchemaOpenApiv3SchemaXKubernetesValidation {
+    /// Path of the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deprecated_v1_beta1_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// The name.
+    pub field_path: Option<String>,
+    /// The sentence that says why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// An expression that renders the message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_expression: Option<String>,
+    /// Why, in one word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The rule.
     #[serde(default)]
-    pub name: String,
-    /// Whether it must be given.
-    #[serde(default)]
-    pub required: bool,
-    /// The schema.
-    #[serde(default)]
-    pub schema: super::ClusterClassSpecVariableSchema,
+    pub rule: String,
 }
 
-pub type ClusterClassSpecWorkersMachineDeploymentBootstrapTemplateRef =
-    super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef;
+/// The workers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassSpecWorkers {
+    /// MachineDeployments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_deployments: Option<Vec<super::ClusterClassSpecWorkersMachineDeployment>>,
+    /// MachinePools.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_pools: Option<Vec<super::ClusterClassSpecWorkersMachinePool>>,
+}
 
-pub type ClusterClassSpecWorkersMachineDeploymentBootstrap = super::ClusterClassSpecControlPlaneMachineInfrastructure;
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassSpecWorkersMachineDeployment {
+    /// Where the bootstrap data comes from.
+    #[serde(default)]
+    pub bootstrap: super::ClusterClassSpecWorkersMachinePoolBootstrap,
+    /// Name of the class.
+    #[serde(default)]
+    pub class: String,
+    /// What happens when a Machine is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion: Option<super::ClusterClassSpecWorkersMachineDeploymentDeletion>,
+    /// Failure domain, such as an availability zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_domain: Option<String>,
+    /// When Machines count as unhealthy, and what is done then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health_check: Option<super::ClusterClassSpecWorkersMachineDeploymentHealthCheck>,
+    /// The infrastructure.
+    #[serde(default)]
+    pub infrastructure: super::ClusterClassSpecWorkersMachinePoolBootstrap,
+    /// Labels and annotations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<super::MachineSetSpecTemplateMetadata>,
+    /// How long a Machine must have been ready to count as available.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_ready_seconds: Option<i32>,
+    /// How it is named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub naming: Option<super::MachineSetSpecMachineNaming>,
+    /// Further conditions that must hold for it to be ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness_gates: Option<Vec<super::MachineSpecReadinessGate>>,
+    /// When and how Machines are replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<super::ClusterClassSpecWorkersMachineDeploymentRollout>,
+    /// Taints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<super::MachineSpecTaint>>,
+}
 
 /// What happens when a Machine is deleted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -553,20 +485,17 @@ pub struct ClusterClassSpecWorkersMachineDeploymentDeletion {
     pub order: Option<String>,
 }
 
-pub type ClusterClassSpecWorkersMachineDeploymentHealthCheckChecksUnhealthyMachineCondition =
-    super::ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition;
-
-pub type ClusterClassSpecWorkersMachineDeploymentHealthCheckChecksUnhealthyNodeCondition =
-    super::ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition;
-
-pub type ClusterClassSpecWorkersMachineDeploymentHealthCheckChecks =
-    super::ClusterClassSpecControlPlaneHealthCheckChecks;
-
-pub type ClusterClassSpecWorkersMachineDeploymentHealthCheckRemediationTemplateRef =
-    super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef;
-
-pub type ClusterClassSpecWorkersMachineDeploymentHealthCheckRemediationTriggerIf =
-    super::ClusterClassSpecControlPlaneHealthCheckRemediationTriggerIf;
+/// When Machines count as unhealthy, and what is done then.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassSpecWorkersMachineDeploymentHealthCheck {
+    /// What makes a Machine unhealthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checks: Option<super::MachineHealthCheckSpecChecks>,
+    /// What is done about unhealthy Machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remediation: Option<super::ClusterClassSpecWorkersMachineDeploymentHealthCheckRemediation>,
+}
 
 /// What is done about unhealthy Machines.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -577,58 +506,10 @@ pub struct ClusterClassSpecWorkersMachineDeploymentHealthCheckRemediation {
     pub max_in_flight: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
     /// The template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template_ref: Option<super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef>,
+    pub template_ref: Option<super::ClusterClassSpecControlPlaneTemplateRef>,
     /// When something is done at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trigger_if: Option<super::ClusterClassSpecControlPlaneHealthCheckRemediationTriggerIf>,
-}
-
-/// When Machines count as unhealthy, and what is done then.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecWorkersMachineDeploymentHealthCheck {
-    /// What makes a Machine unhealthy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checks: Option<super::ClusterClassSpecControlPlaneHealthCheckChecks>,
-    /// What is done about unhealthy Machines.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remediation: Option<super::ClusterClassSpecWorkersMachineDeploymentHealthCheckRemediation>,
-}
-
-pub type ClusterClassSpecWorkersMachineDeploymentInfrastructureTemplateRef =
-    super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef;
-
-pub type ClusterClassSpecWorkersMachineDeploymentInfrastructure =
-    super::ClusterClassSpecControlPlaneMachineInfrastructure;
-
-pub type ClusterClassSpecWorkersMachineDeploymentMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type ClusterClassSpecWorkersMachineDeploymentNaming = super::ClusterClassSpecControlPlaneNaming;
-
-pub type ClusterClassSpecWorkersMachineDeploymentReadinessGate = super::ClusterClassSpecAvailabilityGate;
-
-/// How old ones are replaced by new ones.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecWorkersMachineDeploymentRolloutStrategyRollingUpdate {
-    /// How many more than wanted there may be during a rollout, as a number or a percentage.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_surge: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
-    /// How many may be missing during a rollout, as a number or a percentage.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_unavailable: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
-}
-
-/// How it is done.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecWorkersMachineDeploymentRolloutStrategy {
-    /// How old ones are replaced by new ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rolling_update: Option<super::ClusterClassSpecWorkersMachineDeploymentRolloutStrategyRollingUpdate>,
-    /// The type.
-    #[serde(rename = "type", default)]
-    pub r#type: String,
+    pub trigger_if: Option<super::MachineHealthCheckSpecRemediationTriggerIf>,
 }
 
 /// When and how Machines are replaced.
@@ -637,204 +518,48 @@ pub struct ClusterClassSpecWorkersMachineDeploymentRolloutStrategy {
 pub struct ClusterClassSpecWorkersMachineDeploymentRollout {
     /// How it is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub strategy: Option<super::ClusterClassSpecWorkersMachineDeploymentRolloutStrategy>,
+    pub strategy: Option<super::MachineDeploymentSpecRolloutStrategy>,
 }
-
-pub type ClusterClassSpecWorkersMachineDeploymentTaint = super::ClusterClassSpecControlPlaneTaint;
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecWorkersMachineDeployment {
-    /// Where the bootstrap data comes from.
-    #[serde(default)]
-    pub bootstrap: super::ClusterClassSpecControlPlaneMachineInfrastructure,
-    /// Name of the class.
-    #[serde(default)]
-    pub class: String,
-    /// What happens when a Machine is deleted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deletion: Option<super::ClusterClassSpecWorkersMachineDeploymentDeletion>,
-    /// Failure domain, such as an availability zone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_domain: Option<String>,
-    /// When Machines count as unhealthy, and what is done then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub health_check: Option<super::ClusterClassSpecWorkersMachineDeploymentHealthCheck>,
-    /// The infrastructure.
-    #[serde(default)]
-    pub infrastructure: super::ClusterClassSpecControlPlaneMachineInfrastructure,
-    /// Labels and annotations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// How long a Machine must have been ready to count as available.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_ready_seconds: Option<i32>,
-    /// How it is named.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub naming: Option<super::ClusterClassSpecControlPlaneNaming>,
-    /// Further conditions that must hold for it to be ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub readiness_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
-    /// When and how Machines are replaced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rollout: Option<super::ClusterClassSpecWorkersMachineDeploymentRollout>,
-    /// Taints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
-}
-
-pub type ClusterClassSpecWorkersMachinePoolBootstrapTemplateRef =
-    super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef;
-
-pub type ClusterClassSpecWorkersMachinePoolBootstrap = super::ClusterClassSpecControlPlaneMachineInfrastructure;
-
-pub type ClusterClassSpecWorkersMachinePoolDeletion = super::ClusterClassSpecControlPlaneDeletion;
-
-pub type ClusterClassSpecWorkersMachinePoolInfrastructureTemplateRef =
-    super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef;
-
-pub type ClusterClassSpecWorkersMachinePoolInfrastructure = super::ClusterClassSpecControlPlaneMachineInfrastructure;
-
-pub type ClusterClassSpecWorkersMachinePoolMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type ClusterClassSpecWorkersMachinePoolNaming = super::ClusterClassSpecControlPlaneNaming;
-
-pub type ClusterClassSpecWorkersMachinePoolTaint = super::ClusterClassSpecControlPlaneTaint;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterClassSpecWorkersMachinePool {
     /// Where the bootstrap data comes from.
     #[serde(default)]
-    pub bootstrap: super::ClusterClassSpecControlPlaneMachineInfrastructure,
+    pub bootstrap: super::ClusterClassSpecWorkersMachinePoolBootstrap,
     /// Name of the class.
     #[serde(default)]
     pub class: String,
     /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deletion: Option<super::ClusterClassSpecControlPlaneDeletion>,
+    pub deletion: Option<super::MachineSpecDeletion>,
     /// Failure domains, such as availability zones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_domains: Option<Vec<String>>,
     /// The infrastructure.
     #[serde(default)]
-    pub infrastructure: super::ClusterClassSpecControlPlaneMachineInfrastructure,
+    pub infrastructure: super::ClusterClassSpecWorkersMachinePoolBootstrap,
     /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    pub metadata: Option<super::MachineSetSpecTemplateMetadata>,
     /// How long a Machine must have been ready to count as available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_ready_seconds: Option<i32>,
     /// How it is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub naming: Option<super::ClusterClassSpecControlPlaneNaming>,
+    pub naming: Option<super::MachineSetSpecMachineNaming>,
     /// Taints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
+    pub taints: Option<Vec<super::MachineSpecTaint>>,
 }
 
-/// The workers.
+/// Where the bootstrap data comes from.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpecWorkers {
-    /// MachineDeployments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine_deployments: Option<Vec<super::ClusterClassSpecWorkersMachineDeployment>>,
-    /// MachinePools.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine_pools: Option<Vec<super::ClusterClassSpecWorkersMachinePool>>,
-}
-
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassSpec {
-    /// Further conditions that must hold for it to be available.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub availability_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
-    /// The control plane.
+pub struct ClusterClassSpecWorkersMachinePoolBootstrap {
+    /// The template.
     #[serde(default)]
-    pub control_plane: super::ClusterClassSpecControlPlane,
-    /// The infrastructure.
-    #[serde(default)]
-    pub infrastructure: super::ClusterClassSpecInfrastructure,
-    /// Versions of Kubernetes that an upgrade may go through.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubernetes_versions: Option<Vec<String>>,
-    /// Changes to the objects that are made, in this order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub patches: Option<Vec<super::ClusterClassSpecPatch>>,
-    /// How versions are upgraded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub upgrade: Option<super::ClusterClassSpecUpgrade>,
-    /// What a user of the class can set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub variables: Option<Vec<super::ClusterClassSpecVariable>>,
-    /// The workers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub workers: Option<super::ClusterClassSpecWorkers>,
-}
-
-/// What only v1beta1 knows.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassStatusDeprecatedV1beta1 {
-    /// What holds and what does not, and why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<Vec<crate::conditions::Condition>>,
-}
-
-/// What only older versions know.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassStatusDeprecated {
-    /// What only v1beta1 knows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub v1beta1: Option<super::ClusterClassStatusDeprecatedV1beta1>,
-}
-
-pub type ClusterClassStatusVariableDefinitionDeprecatedV1Beta1Metadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type ClusterClassStatusVariableDefinitionSchemaOpenApiv3SchemaXKubernetesValidation =
-    super::ClusterClassSpecVariableSchemaOpenApiv3SchemaXKubernetesValidation;
-
-pub type ClusterClassStatusVariableDefinitionSchemaOpenApiv3SchemaXMetadata =
-    super::ClusterClassSpecControlPlaneMetadata;
-
-pub type ClusterClassStatusVariableDefinitionSchemaOpenApiv3Schema =
-    super::ClusterClassSpecVariableSchemaOpenApiv3Schema;
-
-pub type ClusterClassStatusVariableDefinitionSchema = super::ClusterClassSpecVariableSchema;
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassStatusVariableDefinition {
-    /// Labels and annotations of a variable, known to v1beta1 only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deprecated_v1_beta1_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// Where it comes from.
-    #[serde(default)]
-    pub from: String,
-    /// Whether it must be given.
-    #[serde(default)]
-    pub required: bool,
-    /// The schema.
-    #[serde(default)]
-    pub schema: super::ClusterClassSpecVariableSchema,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterClassStatusVariable {
-    /// Where the variable is defined, and how.
-    #[serde(default)]
-    pub definitions: Vec<super::ClusterClassStatusVariableDefinition>,
-    /// Whether definitions differ.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub definitions_conflict: Option<bool>,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
+    pub template_ref: super::ClusterClassSpecControlPlaneTemplateRef,
 }
 
 /// What was observed last; written by controllers.
@@ -853,4 +578,53 @@ pub struct ClusterClassStatus {
     /// Variables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variables: Option<Vec<super::ClusterClassStatusVariable>>,
+}
+
+/// What only older versions know.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassStatusDeprecated {
+    /// What only v1beta1 knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub v1beta1: Option<super::ClusterClassStatusDeprecatedV1beta1>,
+}
+
+/// What only v1beta1 knows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassStatusDeprecatedV1beta1 {
+    /// What holds and what does not, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<crate::conditions::Condition>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassStatusVariable {
+    /// Where the variable is defined, and how.
+    #[serde(default)]
+    pub definitions: Vec<super::ClusterClassStatusVariableDefinition>,
+    /// Whether definitions differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub definitions_conflict: Option<bool>,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterClassStatusVariableDefinition {
+    /// Labels and annotations of a variable, known to v1beta1 only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deprecated_v1_beta1_metadata: Option<super::MachineSetSpecTemplateMetadata>,
+    /// Where it comes from.
+    #[serde(default)]
+    pub from: String,
+    /// Whether it must be given.
+    #[serde(default)]
+    pub required: bool,
+    /// The schema.
+    #[serde(default)]
+    pub schema: super::ClusterClassSpecVariableSchema,
 }

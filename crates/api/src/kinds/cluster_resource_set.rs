@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct ClusterResourceSet {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::ClusterResourceSetSpec,
     /// What was observed last; written by controllers.
@@ -19,25 +20,18 @@ pub struct ClusterResourceSet {
 }
 
 impl crate::Kind for ClusterResourceSet {
+    type Status = super::ClusterResourceSetStatus;
+
     const GROUP: &'static str = "addons.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "ClusterResourceSet";
     const PLURAL: &'static str = "clusterresourcesets";
+    const OBSERVES_GENERATION: bool = true;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterResourceSetSpecResource {
-    /// Kind of the object.
-    #[serde(default)]
-    pub kind: String,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
 }
 
 /// What is wanted.
@@ -55,9 +49,16 @@ pub struct ClusterResourceSetSpec {
     pub strategy: Option<String>,
 }
 
-pub type ClusterResourceSetStatusDeprecatedV1beta1 = super::ClusterClassStatusDeprecatedV1beta1;
-
-pub type ClusterResourceSetStatusDeprecated = super::ClusterClassStatusDeprecated;
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterResourceSetSpecResource {
+    /// Kind of the object.
+    #[serde(default)]
+    pub kind: String,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+}
 
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

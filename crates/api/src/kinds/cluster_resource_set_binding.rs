@@ -11,19 +11,47 @@ use serde::{Deserialize, Serialize};
 pub struct ClusterResourceSetBinding {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::ClusterResourceSetBindingSpec,
 }
 
 impl crate::Kind for ClusterResourceSetBinding {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "addons.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "ClusterResourceSetBinding";
     const PLURAL: &'static str = "clusterresourcesetbindings";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterResourceSetBindingSpec {
+    /// What was applied, by set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bindings: Option<Vec<super::ClusterResourceSetBindingSpecBinding>>,
+    /// Name of the Cluster that this belongs to.
+    #[serde(default)]
+    pub cluster_name: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterResourceSetBindingSpecBinding {
+    /// Name of the ClusterResourceSet.
+    #[serde(default)]
+    pub cluster_resource_set_name: String,
+    /// Resources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Vec<super::ClusterResourceSetBindingSpecBindingResource>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -44,27 +72,4 @@ pub struct ClusterResourceSetBindingSpecBindingResource {
     /// The name.
     #[serde(default)]
     pub name: String,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterResourceSetBindingSpecBinding {
-    /// Name of the ClusterResourceSet.
-    #[serde(default)]
-    pub cluster_resource_set_name: String,
-    /// Resources.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<Vec<super::ClusterResourceSetBindingSpecBindingResource>>,
-}
-
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterResourceSetBindingSpec {
-    /// What was applied, by set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bindings: Option<Vec<super::ClusterResourceSetBindingSpecBinding>>,
-    /// Name of the Cluster that this belongs to.
-    #[serde(default)]
-    pub cluster_name: String,
 }

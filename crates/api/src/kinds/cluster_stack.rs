@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct ClusterStack {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::ClusterStackSpec,
     /// What was observed last; written by controllers.
@@ -19,17 +20,19 @@ pub struct ClusterStack {
 }
 
 impl crate::Kind for ClusterStack {
+    type Status = super::ClusterStackStatus;
+
     const GROUP: &'static str = "clusterstack.x-k8s.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "ClusterStack";
     const PLURAL: &'static str = "clusterstacks";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type ClusterStackSpecProviderRef = super::BareMetalHostSpecConsumerRef;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -55,27 +58,10 @@ pub struct ClusterStackSpec {
     pub provider: String,
     /// Object that the provider needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provider_ref: Option<super::BareMetalHostSpecConsumerRef>,
+    pub provider_ref: Option<super::ClusterAddonSpecClusterRef>,
     /// Versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<Vec<String>>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterStackStatusSummary {
-    /// The sentence that says why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message: Option<String>,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-    /// Where it is in its life.
-    #[serde(default)]
-    pub phase: String,
-    /// Whether it is ready.
-    #[serde(default)]
-    pub ready: bool,
 }
 
 /// What was observed last; written by controllers.
@@ -94,4 +80,21 @@ pub struct ClusterStackStatus {
     /// Versions that can be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usable_versions: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterStackStatusSummary {
+    /// The sentence that says why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+    /// Where it is in its life.
+    #[serde(default)]
+    pub phase: String,
+    /// Whether it is ready.
+    #[serde(default)]
+    pub ready: bool,
 }

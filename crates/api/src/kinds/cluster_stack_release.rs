@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct ClusterStackRelease {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::ClusterStackReleaseSpec,
     /// What was observed last; written by controllers.
@@ -19,17 +20,19 @@ pub struct ClusterStackRelease {
 }
 
 impl crate::Kind for ClusterStackRelease {
+    type Status = super::ClusterStackReleaseStatus;
+
     const GROUP: &'static str = "clusterstack.x-k8s.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "ClusterStackRelease";
     const PLURAL: &'static str = "clusterstackreleases";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type ClusterStackReleaseSpecProviderRef = super::BareMetalHostSpecConsumerRef;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -37,10 +40,8 @@ pub type ClusterStackReleaseSpecProviderRef = super::BareMetalHostSpecConsumerRe
 pub struct ClusterStackReleaseSpec {
     /// Object that the provider needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provider_ref: Option<super::BareMetalHostSpecConsumerRef>,
+    pub provider_ref: Option<super::ClusterAddonSpecClusterRef>,
 }
-
-pub type ClusterStackReleaseStatusResource = super::ClusterAddonStatusResource;
 
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

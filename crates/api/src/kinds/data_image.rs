@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct DataImage {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::DataImageSpec,
     /// What was observed last; written by controllers.
@@ -19,10 +20,14 @@ pub struct DataImage {
 }
 
 impl crate::Kind for DataImage {
+    type Status = super::DataImageStatus;
+
     const GROUP: &'static str = "metal3.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "DataImage";
     const PLURAL: &'static str = "dataimages";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
@@ -38,20 +43,6 @@ pub struct DataImageSpec {
     pub url: String,
 }
 
-pub type DataImageStatusAttachedImage = super::DataImageSpec;
-
-/// What went wrong.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DataImageStatusError {
-    /// How many.
-    #[serde(default)]
-    pub count: i64,
-    /// The sentence that says why.
-    #[serde(default)]
-    pub message: String,
-}
-
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -65,4 +56,16 @@ pub struct DataImageStatus {
     /// When it was looked at last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_reconciled: Option<String>,
+}
+
+/// What went wrong.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DataImageStatusError {
+    /// How many.
+    #[serde(default)]
+    pub count: i64,
+    /// The sentence that says why.
+    #[serde(default)]
+    pub message: String,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct DataStore {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::DataStoreSpec,
     /// What was observed last; written by controllers.
@@ -19,113 +20,18 @@ pub struct DataStore {
 }
 
 impl crate::Kind for DataStore {
+    type Status = super::DataStoreStatus;
+
     const GROUP: &'static str = "kamaji.clastix.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "DataStore";
     const PLURAL: &'static str = "datastores";
+    const OBSERVES_GENERATION: bool = true;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
-}
-
-/// A key of a Secret.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DataStoreSpecBasicAuthPasswordSecretReference {
-    /// Key within the Secret.
-    #[serde(default)]
-    pub key_path: String,
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-}
-
-/// The password.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DataStoreSpecBasicAuthPassword {
-    /// The content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub content: Option<String>,
-    /// A key of a Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_reference: Option<super::DataStoreSpecBasicAuthPasswordSecretReference>,
-}
-
-pub type DataStoreSpecBasicAuthUsernameSecretReference = super::DataStoreSpecBasicAuthPasswordSecretReference;
-
-pub type DataStoreSpecBasicAuthUsername = super::DataStoreSpecBasicAuthPassword;
-
-/// User name and password.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DataStoreSpecBasicAuth {
-    /// The password.
-    #[serde(default)]
-    pub password: super::DataStoreSpecBasicAuthPassword,
-    /// The user name.
-    #[serde(default)]
-    pub username: super::DataStoreSpecBasicAuthPassword,
-}
-
-pub type DataStoreSpecTlsConfigCertificateAuthorityCertificateSecretReference =
-    super::DataStoreSpecBasicAuthPasswordSecretReference;
-
-pub type DataStoreSpecTlsConfigCertificateAuthorityCertificate = super::DataStoreSpecBasicAuthPassword;
-
-pub type DataStoreSpecTlsConfigCertificateAuthorityPrivateKeySecretReference =
-    super::DataStoreSpecBasicAuthPasswordSecretReference;
-
-pub type DataStoreSpecTlsConfigCertificateAuthorityPrivateKey = super::DataStoreSpecBasicAuthPassword;
-
-/// The certificate authority.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DataStoreSpecTlsConfigCertificateAuthority {
-    /// The certificate.
-    #[serde(default)]
-    pub certificate: super::DataStoreSpecBasicAuthPassword,
-    /// The private key.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub private_key: Option<super::DataStoreSpecBasicAuthPassword>,
-}
-
-pub type DataStoreSpecTlsConfigClientCertificateCertificateSecretReference =
-    super::DataStoreSpecBasicAuthPasswordSecretReference;
-
-pub type DataStoreSpecTlsConfigClientCertificateCertificate = super::DataStoreSpecBasicAuthPassword;
-
-pub type DataStoreSpecTlsConfigClientCertificatePrivateKeySecretReference =
-    super::DataStoreSpecBasicAuthPasswordSecretReference;
-
-pub type DataStoreSpecTlsConfigClientCertificatePrivateKey = super::DataStoreSpecBasicAuthPassword;
-
-/// Certificate and key of the client.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DataStoreSpecTlsConfigClientCertificate {
-    /// The certificate.
-    #[serde(default)]
-    pub certificate: super::DataStoreSpecBasicAuthPassword,
-    /// The private key.
-    #[serde(default)]
-    pub private_key: super::DataStoreSpecBasicAuthPassword,
-}
-
-/// Certificates and keys.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct DataStoreSpecTlsConfig {
-    /// The certificate authority.
-    #[serde(default)]
-    pub certificate_authority: super::DataStoreSpecTlsConfigCertificateAuthority,
-    /// Certificate and key of the client.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client_certificate: Option<super::DataStoreSpecTlsConfigClientCertificate>,
 }
 
 /// What is wanted.
@@ -144,6 +50,81 @@ pub struct DataStoreSpec {
     /// Certificates and keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls_config: Option<super::DataStoreSpecTlsConfig>,
+}
+
+/// User name and password.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DataStoreSpecBasicAuth {
+    /// The password.
+    #[serde(default)]
+    pub password: super::DataStoreSpecBasicAuthPassword,
+    /// The user name.
+    #[serde(default)]
+    pub username: super::DataStoreSpecBasicAuthPassword,
+}
+
+/// The password.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DataStoreSpecBasicAuthPassword {
+    /// The content.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// A key of a Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_reference: Option<super::DataStoreSpecBasicAuthPasswordSecretReference>,
+}
+
+/// A key of a Secret.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DataStoreSpecBasicAuthPasswordSecretReference {
+    /// Key within the Secret.
+    #[serde(default)]
+    pub key_path: String,
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// Certificates and keys.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DataStoreSpecTlsConfig {
+    /// The certificate authority.
+    #[serde(default)]
+    pub certificate_authority: super::DataStoreSpecTlsConfigCertificateAuthority,
+    /// Certificate and key of the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_certificate: Option<super::DataStoreSpecTlsConfigClientCertificate>,
+}
+
+/// The certificate authority.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DataStoreSpecTlsConfigCertificateAuthority {
+    /// The certificate.
+    #[serde(default)]
+    pub certificate: super::DataStoreSpecBasicAuthPassword,
+    /// The private key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub private_key: Option<super::DataStoreSpecBasicAuthPassword>,
+}
+
+/// Certificate and key of the client.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DataStoreSpecTlsConfigClientCertificate {
+    /// The certificate.
+    #[serde(default)]
+    pub certificate: super::DataStoreSpecBasicAuthPassword,
+    /// The private key.
+    #[serde(default)]
+    pub private_key: super::DataStoreSpecBasicAuthPassword,
 }
 
 /// What was observed last; written by controllers.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct ExtensionConfig {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::ExtensionConfigSpec,
     /// What was observed last; written by controllers.
@@ -19,14 +20,48 @@ pub struct ExtensionConfig {
 }
 
 impl crate::Kind for ExtensionConfig {
+    type Status = super::ExtensionConfigStatus;
+
     const GROUP: &'static str = "runtime.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "ExtensionConfig";
     const PLURAL: &'static str = "extensionconfigs";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExtensionConfigSpec {
+    /// How the server is reached.
+    #[serde(default)]
+    pub client_config: super::ExtensionConfigSpecClientConfig,
+    /// Labels of the namespaces that are meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
+    /// Settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settings: Option<std::collections::BTreeMap<String, String>>,
+}
+
+/// How the server is reached.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExtensionConfigSpecClientConfig {
+    /// Certificates of authorities that are trusted, PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_bundle: Option<String>,
+    /// The Service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<super::ExtensionConfigSpecClientConfigService>,
+    /// The address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
 }
 
 /// The Service.
@@ -47,50 +82,19 @@ pub struct ExtensionConfigSpecClientConfigService {
     pub port: Option<i32>,
 }
 
-/// How the server is reached.
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ExtensionConfigSpecClientConfig {
-    /// Certificates of authorities that are trusted, PEM.
+pub struct ExtensionConfigStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ca_bundle: Option<String>,
-    /// The Service.
+    pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service: Option<super::ExtensionConfigSpecClientConfigService>,
-    /// The address.
+    pub deprecated: Option<super::ClusterClassStatusDeprecated>,
+    /// Hooks that the server answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub url: Option<String>,
-}
-
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ExtensionConfigSpec {
-    /// How the server is reached.
-    #[serde(default)]
-    pub client_config: super::ExtensionConfigSpecClientConfig,
-    /// Labels of the namespaces that are meant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
-    /// Settings.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub settings: Option<std::collections::BTreeMap<String, String>>,
-}
-
-pub type ExtensionConfigStatusDeprecatedV1beta1 = super::ClusterClassStatusDeprecatedV1beta1;
-
-pub type ExtensionConfigStatusDeprecated = super::ClusterClassStatusDeprecated;
-
-/// Name and version of the hook.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ExtensionConfigStatusHandlerRequestHook {
-    /// Group and version of the object.
-    #[serde(default)]
-    pub api_version: String,
-    /// Name of the hook.
-    #[serde(default)]
-    pub hook: String,
+    pub handlers: Option<Vec<super::ExtensionConfigStatusHandler>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -110,17 +114,14 @@ pub struct ExtensionConfigStatusHandler {
     pub timeout_seconds: Option<i32>,
 }
 
-/// What was observed last; written by controllers.
+/// Name and version of the hook.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ExtensionConfigStatus {
-    /// What holds and what does not, and why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<Vec<crate::conditions::Condition>>,
-    /// What only older versions know.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deprecated: Option<super::ClusterClassStatusDeprecated>,
-    /// Hooks that the server answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub handlers: Option<Vec<super::ExtensionConfigStatusHandler>>,
+pub struct ExtensionConfigStatusHandlerRequestHook {
+    /// Group and version of the object.
+    #[serde(default)]
+    pub api_version: String,
+    /// Name of the hook.
+    #[serde(default)]
+    pub hook: String,
 }

@@ -11,38 +11,25 @@ use serde::{Deserialize, Serialize};
 pub struct HardwareData {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::HardwareDataSpec,
 }
 
 impl crate::Kind for HardwareData {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "metal3.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "HardwareData";
     const PLURAL: &'static str = "hardwaredata";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type HardwareDataSpecHardwareCpu = super::BareMetalHostStatusHardwareCpu;
-
-pub type HardwareDataSpecHardwareFirmwareBios = super::BareMetalHostStatusHardwareFirmwareBios;
-
-pub type HardwareDataSpecHardwareFirmware = super::BareMetalHostStatusHardwareFirmware;
-
-pub type HardwareDataSpecHardwareNicLldp = super::BareMetalHostStatusHardwareNicLldp;
-
-pub type HardwareDataSpecHardwareNicVlan = super::BareMetalHostStatusHardwareNicVlan;
-
-pub type HardwareDataSpecHardwareNic = super::BareMetalHostStatusHardwareNic;
-
-pub type HardwareDataSpecHardwareStorage = super::BareMetalHostStatusHardwareStorage;
-
-pub type HardwareDataSpecHardwareSystemVendor = super::BareMetalHostStatusHardwareSystemVendor;
-
-pub type HardwareDataSpecHardware = super::BareMetalHostStatusHardware;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -50,5 +37,194 @@ pub type HardwareDataSpecHardware = super::BareMetalHostStatusHardware;
 pub struct HardwareDataSpec {
     /// The hardware.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hardware: Option<super::BareMetalHostStatusHardware>,
+    pub hardware: Option<super::HardwareDataSpecHardware>,
+}
+
+/// The hardware.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwareDataSpecHardware {
+    /// Processors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<super::HardwareDataSpecHardwareCpu>,
+    /// Firmware.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<super::HardwareDataSpecHardwareFirmware>,
+    /// Host name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// Network interfaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nics: Option<Vec<super::HardwareDataSpecHardwareNic>>,
+    /// Memory in MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ram_mebibytes: Option<i64>,
+    /// Where data is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Vec<super::HardwareDataSpecHardwareStorage>>,
+    /// Vendor of the system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub system_vendor: Option<super::HardwareDataSpecHardwareSystemVendor>,
+}
+
+/// Processors.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwareDataSpecHardwareCpu {
+    /// Processor architecture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arch: Option<String>,
+    /// Clock rate in MHz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_megahertz: Option<f64>,
+    /// How many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<i64>,
+    /// Flags.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flags: Option<Vec<String>>,
+    /// Model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+}
+
+/// Firmware.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwareDataSpecHardwareFirmware {
+    /// Firmware.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bios: Option<super::HardwareDataSpecHardwareFirmwareBios>,
+}
+
+/// Firmware.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwareDataSpecHardwareFirmwareBios {
+    /// When.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub date: Option<String>,
+    /// Vendor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vendor: Option<String>,
+    /// The version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwareDataSpecHardwareNic {
+    /// The address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip: Option<String>,
+    /// What neighbours told by LLDP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lldp: Option<super::HardwareDataSpecHardwareNicLldp>,
+    /// MAC address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// Model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// PCI address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pci_address: Option<String>,
+    /// Whether the host can boot from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pxe: Option<bool>,
+    /// Speed in Gbit/s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed_gbps: Option<i64>,
+    /// Id of the VLAN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan_id: Option<i32>,
+    /// VLANs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlans: Option<Vec<super::HardwareDataSpecHardwareNicVlan>>,
+}
+
+/// What neighbours told by LLDP.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwareDataSpecHardwareNicLldp {
+    /// Id of the port.
+    #[serde(rename = "portID", default, skip_serializing_if = "Option::is_none")]
+    pub port_id: Option<String>,
+    /// Id of the switch.
+    #[serde(rename = "switchID", default, skip_serializing_if = "Option::is_none")]
+    pub switch_id: Option<String>,
+    /// Name of the switch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub switch_system_name: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwareDataSpecHardwareNicVlan {
+    /// Identifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<i32>,
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwareDataSpecHardwareStorage {
+    /// Further names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alternate_names: Option<Vec<String>>,
+    /// SCSI address of the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hctl: Option<String>,
+    /// Model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Whether the disk rotates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotational: Option<bool>,
+    /// Serial number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial_number: Option<String>,
+    /// Size in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_bytes: Option<i64>,
+    /// The type.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub r#type: Option<String>,
+    /// Vendor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vendor: Option<String>,
+    /// World wide name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wwn: Option<String>,
+    /// Vendor's extension of the world wide name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wwn_vendor_extension: Option<String>,
+    /// World wide name with its extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wwn_with_extension: Option<String>,
+}
+
+/// Vendor of the system.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HardwareDataSpecHardwareSystemVendor {
+    /// Manufacturer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manufacturer: Option<String>,
+    /// Name of the product.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub product_name: Option<String>,
+    /// Serial number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serial_number: Option<String>,
 }

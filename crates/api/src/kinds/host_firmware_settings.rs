@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct HostFirmwareSettings {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::HostFirmwareSettingsSpec,
     /// What was observed last; written by controllers.
@@ -19,10 +20,14 @@ pub struct HostFirmwareSettings {
 }
 
 impl crate::Kind for HostFirmwareSettings {
+    type Status = super::HostFirmwareSettingsStatus;
+
     const GROUP: &'static str = "metal3.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "HostFirmwareSettings";
     const PLURAL: &'static str = "hostfirmwaresettings";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
@@ -36,18 +41,6 @@ pub struct HostFirmwareSettingsSpec {
     /// Settings.
     #[serde(default)]
     pub settings: std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
-}
-
-/// The schema.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HostFirmwareSettingsStatusSchema {
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-    /// The namespace.
-    #[serde(default)]
-    pub namespace: String,
 }
 
 /// What was observed last; written by controllers.
@@ -66,4 +59,16 @@ pub struct HostFirmwareSettingsStatus {
     /// Settings.
     #[serde(default)]
     pub settings: std::collections::BTreeMap<String, String>,
+}
+
+/// The schema.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostFirmwareSettingsStatusSchema {
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+    /// The namespace.
+    #[serde(default)]
+    pub namespace: String,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct HostedControlPlane {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::HostedControlPlaneSpec,
     /// What was observed last; written by controllers.
@@ -19,14 +20,60 @@ pub struct HostedControlPlane {
 }
 
 impl crate::Kind for HostedControlPlane {
+    type Status = super::HostedControlPlaneStatus;
+
     const GROUP: &'static str = "controlplane.cluster.x-k8s.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "HostedControlPlane";
     const PLURAL: &'static str = "hostedcontrolplanes";
+    const OBSERVES_GENERATION: bool = true;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneSpec {
+    /// The API server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_server: Option<super::HostedControlPlaneSpecApiServer>,
+    /// Certificates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificates: Option<super::HostedControlPlaneSpecCertificates>,
+    /// Host and port of the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_endpoint: Option<super::HostedControlPlaneSpecControlPlaneEndpoint>,
+    /// CoreDNS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coredns: Option<super::HostedControlPlaneSpecCoredns>,
+    /// The pods of the control plane; nothing is the same as an empty object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<super::HostedControlPlaneSpecDeployment>,
+    /// The etcd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd: Option<super::HostedControlPlaneSpecEtcd>,
+    /// Gateway through which the API is reached; without it, a load balancer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<super::HostedControlPlaneSpecGateway>,
+    /// The part of konnectivity that runs in the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub konnectivity_client: Option<super::HostedControlPlaneSpecCoredns>,
+    /// kube-proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kube_proxy: Option<super::HostedControlPlaneSpecKubeProxy>,
+    /// Who may issue tokens of users, by issuer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oidc_providers: Option<std::collections::BTreeMap<String, super::HostedControlPlaneSpecOidcProvidersValue>>,
+    /// How many replicas are wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// Version of Kubernetes, with or without a leading v.
+    #[serde(default)]
+    pub version: String,
 }
 
 /// The API server.
@@ -50,21 +97,16 @@ pub struct HostedControlPlaneSpecCertificates {
     pub root_ca_certificate_duration: Option<String>,
 }
 
-pub type HostedControlPlaneSpecControlPlaneEndpoint = super::ClusterSpecControlPlaneEndpoint;
-
-/// The image.
+/// Host and port of the API.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneSpecCorednsImage {
-    /// How long the cluster's certificate authority is valid.
+pub struct HostedControlPlaneSpecControlPlaneEndpoint {
+    /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub registry: Option<String>,
-    /// How long the cluster's certificate authority is valid.
+    pub host: Option<String>,
+    /// Port of the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub repository: Option<String>,
-    /// How long the cluster's certificate authority is valid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tag: Option<String>,
+    pub port: Option<i32>,
 }
 
 /// CoreDNS.
@@ -76,7 +118,7 @@ pub struct HostedControlPlaneSpecCoredns {
     pub args: Option<std::collections::BTreeMap<String, String>>,
     /// The image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<super::HostedControlPlaneSpecCorednsImage>,
+    pub image: Option<super::HostedControlPlaneSpecEtcdImage>,
     /// When images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
@@ -91,102 +133,19 @@ pub struct HostedControlPlaneSpecCoredns {
     pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
 }
 
-/// How it is authenticated.
+/// The pods of the control plane; nothing is the same as an empty object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneSpecDeploymentApiServerAuditWebhookTargetAuthentication {
-    /// How long the cluster's certificate authority is valid.
-    #[serde(default)]
-    pub secret_name: String,
-    /// How long the cluster's certificate authority is valid.
+pub struct HostedControlPlaneSpecDeployment {
+    /// The API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_namespace: Option<String>,
-    /// Key within the Secret with the token.
+    pub api_server: Option<super::HostedControlPlaneSpecDeploymentApiServer>,
+    /// The controller manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token_key: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneSpecDeploymentApiServerAuditWebhookTarget {
-    /// How it is authenticated.
+    pub controller_manager: Option<super::HostedControlPlaneSpecCoredns>,
+    /// The scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub authentication: Option<super::HostedControlPlaneSpecDeploymentApiServerAuditWebhookTargetAuthentication>,
-    /// The server.
-    #[serde(default)]
-    pub server: String,
-}
-
-/// Servers that the records are sent to.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneSpecDeploymentApiServerAuditWebhook {
-    /// Targets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub targets: Option<Vec<super::HostedControlPlaneSpecDeploymentApiServerAuditWebhookTarget>>,
-}
-
-/// What is recorded of requests, and where it goes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneSpecDeploymentApiServerAudit {
-    /// The mode.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
-    /// The policy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub policy: Option<serde_json::Value>,
-    /// Servers that the records are sent to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub webhook: Option<super::HostedControlPlaneSpecDeploymentApiServerAuditWebhook>,
-}
-
-pub type HostedControlPlaneSpecDeploymentApiServerImage = super::HostedControlPlaneSpecCorednsImage;
-
-pub type HostedControlPlaneSpecDeploymentApiServerKonnectivityImage = super::HostedControlPlaneSpecCorednsImage;
-
-/// Connections from the API server to nodes, opened by the nodes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneSpecDeploymentApiServerKonnectivity {
-    /// Arguments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub args: Option<std::collections::BTreeMap<String, String>>,
-    /// The image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<super::HostedControlPlaneSpecCorednsImage>,
-    /// When images are pulled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_pull_policy: Option<String>,
-    /// How long the cluster's certificate authority is valid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority_class_name: Option<String>,
-    /// Resources.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
-}
-
-pub type HostedControlPlaneSpecDeploymentApiServerMountsValueConfigMapItem =
-    super::K0smotronClusterSpecMountConfigMapItem;
-
-pub type HostedControlPlaneSpecDeploymentApiServerMountsValueConfigMap = super::K0smotronClusterSpecMountConfigMap;
-
-pub type HostedControlPlaneSpecDeploymentApiServerMountsValueSecretItem = super::K0smotronClusterSpecMountConfigMapItem;
-
-pub type HostedControlPlaneSpecDeploymentApiServerMountsValueSecret = super::K0smotronClusterSpecMountSecret;
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneSpecDeploymentApiServerMountsValue {
-    /// A ConfigMap.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_map: Option<super::K0smotronClusterSpecMountConfigMap>,
-    /// The path.
-    #[serde(default)]
-    pub path: String,
-    /// A Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<super::K0smotronClusterSpecMountSecret>,
+    pub scheduler: Option<super::HostedControlPlaneSpecCoredns>,
 }
 
 /// The API server.
@@ -201,7 +160,7 @@ pub struct HostedControlPlaneSpecDeploymentApiServer {
     pub audit: Option<super::HostedControlPlaneSpecDeploymentApiServerAudit>,
     /// The image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<super::HostedControlPlaneSpecCorednsImage>,
+    pub image: Option<super::HostedControlPlaneSpecEtcdImage>,
     /// When images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
@@ -219,27 +178,181 @@ pub struct HostedControlPlaneSpecDeploymentApiServer {
     pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
 }
 
-pub type HostedControlPlaneSpecDeploymentControllerManagerImage = super::HostedControlPlaneSpecCorednsImage;
-
-pub type HostedControlPlaneSpecDeploymentControllerManager = super::HostedControlPlaneSpecCoredns;
-
-pub type HostedControlPlaneSpecDeploymentSchedulerImage = super::HostedControlPlaneSpecCorednsImage;
-
-pub type HostedControlPlaneSpecDeploymentScheduler = super::HostedControlPlaneSpecCoredns;
-
-/// The pods of the control plane; nothing is the same as an empty object.
+/// What is recorded of requests, and where it goes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneSpecDeployment {
-    /// The API server.
+pub struct HostedControlPlaneSpecDeploymentApiServerAudit {
+    /// The mode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_server: Option<super::HostedControlPlaneSpecDeploymentApiServer>,
-    /// The controller manager.
+    pub mode: Option<String>,
+    /// The policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub controller_manager: Option<super::HostedControlPlaneSpecCoredns>,
-    /// The scheduler.
+    pub policy: Option<serde_json::Value>,
+    /// Servers that the records are sent to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheduler: Option<super::HostedControlPlaneSpecCoredns>,
+    pub webhook: Option<super::HostedControlPlaneSpecDeploymentApiServerAuditWebhook>,
+}
+
+/// Servers that the records are sent to.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneSpecDeploymentApiServerAuditWebhook {
+    /// Targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub targets: Option<Vec<super::HostedControlPlaneSpecDeploymentApiServerAuditWebhookTarget>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneSpecDeploymentApiServerAuditWebhookTarget {
+    /// How it is authenticated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authentication: Option<super::HostedControlPlaneSpecDeploymentApiServerAuditWebhookTargetAuthentication>,
+    /// The server.
+    #[serde(default)]
+    pub server: String,
+}
+
+/// How it is authenticated.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneSpecDeploymentApiServerAuditWebhookTargetAuthentication {
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default)]
+    pub secret_name: String,
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_namespace: Option<String>,
+    /// Key within the Secret with the token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_key: Option<String>,
+}
+
+/// Connections from the API server to nodes, opened by the nodes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneSpecDeploymentApiServerKonnectivity {
+    /// Arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<std::collections::BTreeMap<String, String>>,
+    /// The image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<super::HostedControlPlaneSpecEtcdImage>,
+    /// When images are pulled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<String>,
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class_name: Option<String>,
+    /// Resources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneSpecDeploymentApiServerMountsValue {
+    /// A ConfigMap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<super::HostedControlPlaneSpecDeploymentApiServerMountsValueConfigMap>,
+    /// The path.
+    #[serde(default)]
+    pub path: String,
+    /// A Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<super::HostedControlPlaneSpecDeploymentApiServerMountsValueSecret>,
+}
+
+/// A ConfigMap.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneSpecDeploymentApiServerMountsValueConfigMap {
+    /// The mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_mode: Option<i32>,
+    /// The items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<Vec<super::HostedControlPlaneSpecDeploymentApiServerMountsValueSecretItem>>,
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Whether it is switched off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+}
+
+/// A Secret.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneSpecDeploymentApiServerMountsValueSecret {
+    /// The mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_mode: Option<i32>,
+    /// The items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<Vec<super::HostedControlPlaneSpecDeploymentApiServerMountsValueSecretItem>>,
+    /// Whether it is switched off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_name: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneSpecDeploymentApiServerMountsValueSecretItem {
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default)]
+    pub key: String,
+    /// The mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<i32>,
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default)]
+    pub path: String,
+}
+
+/// The etcd.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneSpecEtcd {
+    /// Arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<std::collections::BTreeMap<String, String>>,
+    /// Whether the volume grows before it is full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_grow: Option<bool>,
+    /// Snapshots that are taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backup: Option<super::HostedControlPlaneSpecEtcdBackup>,
+    /// The image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<super::HostedControlPlaneSpecEtcdImage>,
+    /// When images are pulled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<String>,
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class_name: Option<String>,
+    /// Resources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
+    /// Size of the volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_size: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
+}
+
+/// Snapshots that are taken.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneSpecEtcdBackup {
+    /// When, as cron writes it.
+    #[serde(default)]
+    pub schedule: String,
+    /// A Secret.
+    #[serde(default)]
+    pub secret: super::HostedControlPlaneSpecEtcdBackupSecret,
 }
 
 /// A Secret.
@@ -269,57 +382,32 @@ pub struct HostedControlPlaneSpecEtcdBackupSecret {
     pub secret_access_key_key: Option<String>,
 }
 
-/// Snapshots that are taken.
+/// The image.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneSpecEtcdBackup {
-    /// When, as cron writes it.
-    #[serde(default)]
-    pub schedule: String,
-    /// A Secret.
-    #[serde(default)]
-    pub secret: super::HostedControlPlaneSpecEtcdBackupSecret,
-}
-
-pub type HostedControlPlaneSpecEtcdImage = super::HostedControlPlaneSpecCorednsImage;
-
-/// The etcd.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneSpecEtcd {
-    /// Arguments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub args: Option<std::collections::BTreeMap<String, String>>,
-    /// Whether the volume grows before it is full.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub auto_grow: Option<bool>,
-    /// Snapshots that are taken.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub backup: Option<super::HostedControlPlaneSpecEtcdBackup>,
-    /// The image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<super::HostedControlPlaneSpecCorednsImage>,
-    /// When images are pulled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_pull_policy: Option<String>,
+pub struct HostedControlPlaneSpecEtcdImage {
     /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority_class_name: Option<String>,
-    /// Resources.
+    pub registry: Option<String>,
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
-    /// Size of the volumes.
+    pub repository: Option<String>,
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volume_size: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
+    pub tag: Option<String>,
 }
 
-pub type HostedControlPlaneSpecGateway = super::BareMetalHostSpecMetaData;
-
-pub type HostedControlPlaneSpecKonnectivityClientImage = super::HostedControlPlaneSpecCorednsImage;
-
-pub type HostedControlPlaneSpecKonnectivityClient = super::HostedControlPlaneSpecCoredns;
-
-pub type HostedControlPlaneSpecKubeProxyImage = super::HostedControlPlaneSpecCorednsImage;
+/// Gateway through which the API is reached; without it, a load balancer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneSpecGateway {
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
 
 /// kube-proxy.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -333,7 +421,7 @@ pub struct HostedControlPlaneSpecKubeProxy {
     pub disabled: Option<bool>,
     /// The image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<super::HostedControlPlaneSpecCorednsImage>,
+    pub image: Option<super::HostedControlPlaneSpecEtcdImage>,
     /// When images are pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
@@ -343,53 +431,6 @@ pub struct HostedControlPlaneSpecKubeProxy {
     /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
-}
-
-/// Groups.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneSpecOidcProvidersValueClaimMappingsGroups {
-    /// How long the cluster's certificate authority is valid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub claim: Option<String>,
-    /// How long the cluster's certificate authority is valid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expression: Option<String>,
-    /// How long the cluster's certificate authority is valid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefix: Option<String>,
-}
-
-pub type HostedControlPlaneSpecOidcProvidersValueClaimMappingsUsername =
-    super::HostedControlPlaneSpecOidcProvidersValueClaimMappingsGroups;
-
-/// From which claims of a token names come.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneSpecOidcProvidersValueClaimMappings {
-    /// Groups.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub groups: Option<super::HostedControlPlaneSpecOidcProvidersValueClaimMappingsGroups>,
-    /// The user name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub username: Option<super::HostedControlPlaneSpecOidcProvidersValueClaimMappingsGroups>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneSpecOidcProvidersValueClaimValidationRule {
-    /// How long the cluster's certificate authority is valid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub claim: Option<String>,
-    /// How long the cluster's certificate authority is valid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expression: Option<String>,
-    /// How long the cluster's certificate authority is valid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message: Option<String>,
-    /// How long the cluster's certificate authority is valid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub required_value: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -409,55 +450,48 @@ pub struct HostedControlPlaneSpecOidcProvidersValue {
     pub claim_validation_rules: Option<Vec<super::HostedControlPlaneSpecOidcProvidersValueClaimValidationRule>>,
 }
 
-/// What is wanted.
+/// From which claims of a token names come.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneSpec {
-    /// The API server.
+pub struct HostedControlPlaneSpecOidcProvidersValueClaimMappings {
+    /// Groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_server: Option<super::HostedControlPlaneSpecApiServer>,
-    /// Certificates.
+    pub groups: Option<super::HostedControlPlaneSpecOidcProvidersValueClaimMappingsGroups>,
+    /// The user name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificates: Option<super::HostedControlPlaneSpecCertificates>,
-    /// Host and port of the API.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_endpoint: Option<super::ClusterSpecControlPlaneEndpoint>,
-    /// CoreDNS.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub coredns: Option<super::HostedControlPlaneSpecCoredns>,
-    /// The pods of the control plane; nothing is the same as an empty object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployment: Option<super::HostedControlPlaneSpecDeployment>,
-    /// The etcd.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub etcd: Option<super::HostedControlPlaneSpecEtcd>,
-    /// Gateway through which the API is reached; without it, a load balancer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gateway: Option<super::BareMetalHostSpecMetaData>,
-    /// The part of konnectivity that runs in the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub konnectivity_client: Option<super::HostedControlPlaneSpecCoredns>,
-    /// kube-proxy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kube_proxy: Option<super::HostedControlPlaneSpecKubeProxy>,
-    /// Who may issue tokens of users, by issuer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub oidc_providers: Option<std::collections::BTreeMap<String, super::HostedControlPlaneSpecOidcProvidersValue>>,
-    /// How many replicas are wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i32>,
-    /// Version of Kubernetes, with or without a leading v.
-    #[serde(default)]
-    pub version: String,
+    pub username: Option<super::HostedControlPlaneSpecOidcProvidersValueClaimMappingsGroups>,
 }
 
-/// What has been reached once; never taken back.
+/// Groups.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneStatusInitialization {
-    /// Whether it is ready.
+pub struct HostedControlPlaneSpecOidcProvidersValueClaimMappingsGroups {
+    /// How long the cluster's certificate authority is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_initialized: Option<bool>,
+    pub claim: Option<String>,
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expression: Option<String>,
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneSpecOidcProvidersValueClaimValidationRule {
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<String>,
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expression: Option<String>,
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// How long the cluster's certificate authority is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub required_value: Option<String>,
 }
 
 /// What was observed last; written by controllers.
@@ -518,4 +552,13 @@ pub struct HostedControlPlaneStatus {
     /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+}
+
+/// What has been reached once; never taken back.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneStatusInitialization {
+    /// Whether it is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_initialized: Option<bool>,
 }

@@ -11,111 +11,58 @@ use serde::{Deserialize, Serialize};
 pub struct HostedControlPlaneTemplate {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::HostedControlPlaneTemplateSpec,
 }
 
 impl crate::Kind for HostedControlPlaneTemplate {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "controlplane.cluster.x-k8s.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "HostedControlPlaneTemplate";
     const PLURAL: &'static str = "hostedcontrolplanetemplates";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
 
-pub type HostedControlPlaneTemplateSpecTemplateMetadata = super::ClusterClassSpecControlPlaneMetadata;
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneTemplateSpec {
+    /// What is made from this.
+    #[serde(default)]
+    pub template: super::HostedControlPlaneTemplateSpecTemplate,
+}
 
-pub type HostedControlPlaneTemplateSpecTemplateSpecApiServer = super::HostedControlPlaneSpecApiServer;
+/// What is made from this.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneTemplateSpecTemplate {
+    /// Labels and annotations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<super::HostedControlPlaneTemplateSpecTemplateMetadata>,
+    /// What is wanted.
+    #[serde(default)]
+    pub spec: super::HostedControlPlaneTemplateSpecTemplateSpec,
+}
 
-pub type HostedControlPlaneTemplateSpecTemplateSpecCertificates = super::HostedControlPlaneSpecCertificates;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecCorednsImage = super::HostedControlPlaneSpecCorednsImage;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecCoredns = super::HostedControlPlaneSpecCoredns;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentApiServerAuditWebhookTargetAuthentication =
-    super::HostedControlPlaneSpecDeploymentApiServerAuditWebhookTargetAuthentication;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentApiServerAuditWebhookTarget =
-    super::HostedControlPlaneSpecDeploymentApiServerAuditWebhookTarget;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentApiServerAuditWebhook =
-    super::HostedControlPlaneSpecDeploymentApiServerAuditWebhook;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentApiServerAudit =
-    super::HostedControlPlaneSpecDeploymentApiServerAudit;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentApiServerImage = super::HostedControlPlaneSpecCorednsImage;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentApiServerKonnectivityImage =
-    super::HostedControlPlaneSpecCorednsImage;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentApiServerKonnectivity =
-    super::HostedControlPlaneSpecDeploymentApiServerKonnectivity;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentApiServerMountsValueConfigMapItem =
-    super::K0smotronClusterSpecMountConfigMapItem;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentApiServerMountsValueConfigMap =
-    super::K0smotronClusterSpecMountConfigMap;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentApiServerMountsValueSecretItem =
-    super::K0smotronClusterSpecMountConfigMapItem;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentApiServerMountsValueSecret =
-    super::K0smotronClusterSpecMountSecret;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentApiServerMountsValue =
-    super::HostedControlPlaneSpecDeploymentApiServerMountsValue;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentApiServer =
-    super::HostedControlPlaneSpecDeploymentApiServer;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentControllerManagerImage =
-    super::HostedControlPlaneSpecCorednsImage;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentControllerManager = super::HostedControlPlaneSpecCoredns;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentSchedulerImage = super::HostedControlPlaneSpecCorednsImage;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeploymentScheduler = super::HostedControlPlaneSpecCoredns;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecDeployment = super::HostedControlPlaneSpecDeployment;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecEtcdBackupSecret = super::HostedControlPlaneSpecEtcdBackupSecret;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecEtcdBackup = super::HostedControlPlaneSpecEtcdBackup;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecEtcdImage = super::HostedControlPlaneSpecCorednsImage;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecEtcd = super::HostedControlPlaneSpecEtcd;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecGateway = super::BareMetalHostSpecMetaData;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecKonnectivityClientImage = super::HostedControlPlaneSpecCorednsImage;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecKonnectivityClient = super::HostedControlPlaneSpecCoredns;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecKubeProxyImage = super::HostedControlPlaneSpecCorednsImage;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecKubeProxy = super::HostedControlPlaneSpecKubeProxy;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecOidcProvidersValueClaimMappingsGroups =
-    super::HostedControlPlaneSpecOidcProvidersValueClaimMappingsGroups;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecOidcProvidersValueClaimMappingsUsername =
-    super::HostedControlPlaneSpecOidcProvidersValueClaimMappingsGroups;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecOidcProvidersValueClaimMappings =
-    super::HostedControlPlaneSpecOidcProvidersValueClaimMappings;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecOidcProvidersValueClaimValidationRule =
-    super::HostedControlPlaneSpecOidcProvidersValueClaimValidationRule;
-
-pub type HostedControlPlaneTemplateSpecTemplateSpecOidcProvidersValue = super::HostedControlPlaneSpecOidcProvidersValue;
+/// Labels and annotations.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HostedControlPlaneTemplateSpecTemplateMetadata {
+    /// Annotations that are set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<std::collections::BTreeMap<String, String>>,
+    /// Labels that are set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<std::collections::BTreeMap<String, String>>,
+}
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -138,7 +85,7 @@ pub struct HostedControlPlaneTemplateSpecTemplateSpec {
     pub etcd: Option<super::HostedControlPlaneSpecEtcd>,
     /// Gateway through which the API is reached; without it, a load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gateway: Option<super::BareMetalHostSpecMetaData>,
+    pub gateway: Option<super::HostedControlPlaneSpecGateway>,
     /// The part of konnectivity that runs in the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub konnectivity_client: Option<super::HostedControlPlaneSpecCoredns>,
@@ -151,25 +98,4 @@ pub struct HostedControlPlaneTemplateSpecTemplateSpec {
     /// How many replicas are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-}
-
-/// What is made from this.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneTemplateSpecTemplate {
-    /// Labels and annotations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// What is wanted.
-    #[serde(default)]
-    pub spec: super::HostedControlPlaneTemplateSpecTemplateSpec,
-}
-
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct HostedControlPlaneTemplateSpec {
-    /// What is made from this.
-    #[serde(default)]
-    pub template: super::HostedControlPlaneTemplateSpecTemplate,
 }

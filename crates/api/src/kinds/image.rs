@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Image {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::ImageSpec,
     /// What was observed last; written by controllers.
@@ -19,14 +20,39 @@ pub struct Image {
 }
 
 impl crate::Kind for Image {
+    type Status = super::ImageStatus;
+
     const GROUP: &'static str = "openstack.k-orc.cloud";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "Image";
     const PLURAL: &'static str = "images";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageSpec {
+    /// Which credentials of which cloud are used.
+    #[serde(default)]
+    pub cloud_credentials_ref: super::ImageSpecCloudCredentialsRef,
+    /// An image that is there already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import: Option<super::ImageSpecImport>,
+    /// How what is managed is treated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub managed_options: Option<super::ImageSpecManagedOptions>,
+    /// Whether it is made and deleted, or only looked up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub management_policy: Option<String>,
+    /// The resource.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<super::ImageSpecResource>,
 }
 
 /// Which credentials of which cloud are used.
@@ -39,6 +65,18 @@ pub struct ImageSpecCloudCredentialsRef {
     /// Name of the Secret.
     #[serde(default)]
     pub secret_name: String,
+}
+
+/// An image that is there already.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageSpecImport {
+    /// What it must look like; exactly one must be found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<super::ImageSpecImportFilter>,
+    /// Identifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
 }
 
 /// What it must look like; exactly one must be found.
@@ -56,18 +94,6 @@ pub struct ImageSpecImportFilter {
     pub visibility: Option<String>,
 }
 
-/// An image that is there already.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ImageSpecImport {
-    /// What it must look like; exactly one must be found.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub filter: Option<super::ImageSpecImportFilter>,
-    /// Identifier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-}
-
 /// How what is managed is treated.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -77,31 +103,28 @@ pub struct ImageSpecManagedOptions {
     pub on_delete: Option<String>,
 }
 
-/// The hash.
+/// The resource.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ImageSpecResourceContentDownloadHash {
-    /// The algorithm.
-    #[serde(default)]
-    pub algorithm: String,
-    /// The value.
-    #[serde(default)]
-    pub value: String,
-}
-
-/// Where the content is downloaded from.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ImageSpecResourceContentDownload {
-    /// How a download is unpacked.
+pub struct ImageSpecResource {
+    /// The content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decompress: Option<String>,
-    /// The hash.
+    pub content: Option<super::ImageSpecResourceContent>,
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hash: Option<super::ImageSpecResourceContentDownloadHash>,
-    /// The address.
-    #[serde(default)]
-    pub url: String,
+    pub name: Option<String>,
+    /// The fields.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub properties: Option<super::ImageSpecResourceProperties>,
+    /// Whether it is protected from deletion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protected: Option<bool>,
+    /// Tags all of which it must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+    /// Who can see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub visibility: Option<String>,
 }
 
 /// The content.
@@ -117,6 +140,45 @@ pub struct ImageSpecResourceContent {
     /// Where the content is downloaded from.
     #[serde(default)]
     pub download: super::ImageSpecResourceContentDownload,
+}
+
+/// Where the content is downloaded from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageSpecResourceContentDownload {
+    /// How a download is unpacked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decompress: Option<String>,
+    /// The hash.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<super::ImageStatusResourceHash>,
+    /// The address.
+    #[serde(default)]
+    pub url: String,
+}
+
+/// The fields.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageSpecResourceProperties {
+    /// Processor architecture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub architecture: Option<String>,
+    /// The hardware.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hardware: Option<super::ImageSpecResourcePropertiesHardware>,
+    /// Type of the hypervisor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hypervisor_type: Option<String>,
+    /// Smallest disk, in GB.
+    #[serde(rename = "minDiskGB", default, skip_serializing_if = "Option::is_none")]
+    pub min_disk_gb: Option<i32>,
+    /// Least memory, in MB.
+    #[serde(rename = "minMemoryMB", default, skip_serializing_if = "Option::is_none")]
+    pub min_memory_mb: Option<i32>,
+    /// Operating system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operating_system: Option<super::ImageSpecResourcePropertiesOperatingSystem>,
 }
 
 /// The hardware.
@@ -170,76 +232,23 @@ pub struct ImageSpecResourcePropertiesOperatingSystem {
     pub version: Option<String>,
 }
 
-/// The fields.
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ImageSpecResourceProperties {
-    /// Processor architecture.
+pub struct ImageStatus {
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub architecture: Option<String>,
-    /// The hardware.
+    pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// How often the download was tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hardware: Option<super::ImageSpecResourcePropertiesHardware>,
-    /// Type of the hypervisor.
+    pub download_attempts: Option<i32>,
+    /// Identifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hypervisor_type: Option<String>,
-    /// Smallest disk, in GB.
-    #[serde(rename = "minDiskGB", default, skip_serializing_if = "Option::is_none")]
-    pub min_disk_gb: Option<i32>,
-    /// Least memory, in MB.
-    #[serde(rename = "minMemoryMB", default, skip_serializing_if = "Option::is_none")]
-    pub min_memory_mb: Option<i32>,
-    /// Operating system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub operating_system: Option<super::ImageSpecResourcePropertiesOperatingSystem>,
-}
-
-/// The resource.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ImageSpecResource {
-    /// The content.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub content: Option<super::ImageSpecResourceContent>,
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The fields.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub properties: Option<super::ImageSpecResourceProperties>,
-    /// Whether it is protected from deletion.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub protected: Option<bool>,
-    /// Tags all of which it must have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tags: Option<Vec<String>>,
-    /// Who can see it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub visibility: Option<String>,
-}
-
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct ImageSpec {
-    /// Which credentials of which cloud are used.
-    #[serde(default)]
-    pub cloud_credentials_ref: super::ImageSpecCloudCredentialsRef,
-    /// An image that is there already.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub import: Option<super::ImageSpecImport>,
-    /// How what is managed is treated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub managed_options: Option<super::ImageSpecManagedOptions>,
-    /// Whether it is made and deleted, or only looked up.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub management_policy: Option<String>,
+    pub id: Option<String>,
     /// The resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource: Option<super::ImageSpecResource>,
+    pub resource: Option<super::ImageStatusResource>,
 }
-
-pub type ImageStatusResourceHash = super::ImageSpecResourceContentDownloadHash;
 
 /// The resource.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -247,7 +256,7 @@ pub type ImageStatusResourceHash = super::ImageSpecResourceContentDownloadHash;
 pub struct ImageStatusResource {
     /// The hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hash: Option<super::ImageSpecResourceContentDownloadHash>,
+    pub hash: Option<super::ImageStatusResourceHash>,
     /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -271,20 +280,14 @@ pub struct ImageStatusResource {
     pub visibility: Option<String>,
 }
 
-/// What was observed last; written by controllers.
+/// The hash.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ImageStatus {
-    /// What holds and what does not, and why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<Vec<crate::conditions::Condition>>,
-    /// How often the download was tried.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub download_attempts: Option<i32>,
-    /// Identifier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// The resource.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource: Option<super::ImageStatusResource>,
+pub struct ImageStatusResourceHash {
+    /// The algorithm.
+    #[serde(default)]
+    pub algorithm: String,
+    /// The value.
+    #[serde(default)]
+    pub value: String,
 }

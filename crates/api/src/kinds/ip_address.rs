@@ -11,24 +11,25 @@ use serde::{Deserialize, Serialize};
 pub struct IPAddress {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::IPAddressSpec,
 }
 
 impl crate::Kind for IPAddress {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "ipam.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "IPAddress";
     const PLURAL: &'static str = "ipaddresses";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type IPAddressSpecClaimRef = super::IPAddressClaimStatusAddressRef;
-
-pub type IPAddressSpecPoolRef = super::ClusterSpecControlPlaneRef;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -39,14 +40,29 @@ pub struct IPAddressSpec {
     pub address: String,
     /// The claim that this was given to.
     #[serde(default)]
-    pub claim_ref: super::IPAddressClaimStatusAddressRef,
+    pub claim_ref: super::MachineStatusNodeRef,
     /// Gateway through which the API is reached; without it, a load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
     /// The pool.
     #[serde(default)]
-    pub pool_ref: super::ClusterSpecControlPlaneRef,
+    pub pool_ref: super::IPAddressSpecPoolRef,
     /// Length of the network's prefix.
     #[serde(default)]
     pub prefix: i32,
+}
+
+/// The pool.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IPAddressSpecPoolRef {
+    /// API group of the object; its version does not matter.
+    #[serde(default)]
+    pub api_group: String,
+    /// Kind of the object.
+    #[serde(default)]
+    pub kind: String,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
 }

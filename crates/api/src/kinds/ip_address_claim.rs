@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct IPAddressClaim {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::IPAddressClaimSpec,
     /// What was observed last; written by controllers.
@@ -19,17 +20,19 @@ pub struct IPAddressClaim {
 }
 
 impl crate::Kind for IPAddressClaim {
+    type Status = super::IPAddressClaimStatus;
+
     const GROUP: &'static str = "ipam.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "IPAddressClaim";
     const PLURAL: &'static str = "ipaddressclaims";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type IPAddressClaimSpecPoolRef = super::ClusterSpecControlPlaneRef;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -40,21 +43,8 @@ pub struct IPAddressClaimSpec {
     pub cluster_name: Option<String>,
     /// The pool.
     #[serde(default)]
-    pub pool_ref: super::ClusterSpecControlPlaneRef,
+    pub pool_ref: super::IPAddressSpecPoolRef,
 }
-
-/// The address object that was given.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct IPAddressClaimStatusAddressRef {
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-}
-
-pub type IPAddressClaimStatusDeprecatedV1beta1 = super::ClusterClassStatusDeprecatedV1beta1;
-
-pub type IPAddressClaimStatusDeprecated = super::ClusterClassStatusDeprecated;
 
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -62,7 +52,7 @@ pub type IPAddressClaimStatusDeprecated = super::ClusterClassStatusDeprecated;
 pub struct IPAddressClaimStatus {
     /// The address object that was given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address_ref: Option<super::IPAddressClaimStatusAddressRef>,
+    pub address_ref: Option<super::MachineStatusNodeRef>,
     /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct IPClaim {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::IPClaimSpec,
     /// What was observed last; written by controllers.
@@ -19,17 +20,19 @@ pub struct IPClaim {
 }
 
 impl crate::Kind for IPClaim {
+    type Status = super::IPClaimStatus;
+
     const GROUP: &'static str = "ipam.metal3.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "IPClaim";
     const PLURAL: &'static str = "ipclaims";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type IPClaimSpecPool = super::BareMetalHostSpecConsumerRef;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -37,10 +40,35 @@ pub type IPClaimSpecPool = super::BareMetalHostSpecConsumerRef;
 pub struct IPClaimSpec {
     /// The pool.
     #[serde(default)]
-    pub pool: super::BareMetalHostSpecConsumerRef,
+    pub pool: super::IPClaimSpecPool,
 }
 
-pub type IPClaimStatusAddress = super::BareMetalHostSpecConsumerRef;
+/// The pool.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IPClaimSpecPool {
+    /// Group and version of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Path of the field.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field_path: Option<String>,
+    /// Kind of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Version of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_version: Option<String>,
+    /// UID of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+}
 
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -48,7 +76,7 @@ pub type IPClaimStatusAddress = super::BareMetalHostSpecConsumerRef;
 pub struct IPClaimStatus {
     /// The address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address: Option<super::BareMetalHostSpecConsumerRef>,
+    pub address: Option<super::IPClaimSpecPool>,
     /// What went wrong.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_message: Option<String>,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct IPPool {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::IPPoolSpec,
     /// What was observed last; written by controllers.
@@ -19,37 +20,18 @@ pub struct IPPool {
 }
 
 impl crate::Kind for IPPool {
+    type Status = super::IPPoolStatus;
+
     const GROUP: &'static str = "ipam.metal3.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "IPPool";
     const PLURAL: &'static str = "ippools";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct IPPoolSpecPool {
-    /// DNS servers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dns_servers: Option<Vec<String>>,
-    /// Last address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub end: Option<String>,
-    /// The gateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gateway: Option<String>,
-    /// Length of the network's prefix.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefix: Option<i64>,
-    /// First address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub start: Option<String>,
-    /// The subnet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subnet: Option<String>,
 }
 
 /// What is wanted.
@@ -80,6 +62,29 @@ pub struct IPPoolSpec {
     /// Length of the network's prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<i64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IPPoolSpecPool {
+    /// DNS servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns_servers: Option<Vec<String>>,
+    /// Last address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
+    /// The gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
+    /// Length of the network's prefix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<i64>,
+    /// First address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<String>,
+    /// The subnet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<String>,
 }
 
 /// What was observed last; written by controllers.

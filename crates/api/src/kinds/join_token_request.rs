@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct JoinTokenRequest {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::JoinTokenRequestSpec,
     /// What was observed last; written by controllers.
@@ -19,10 +20,14 @@ pub struct JoinTokenRequest {
 }
 
 impl crate::Kind for JoinTokenRequest {
+    type Status = super::JoinTokenRequestStatus;
+
     const GROUP: &'static str = "k0smotron.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "JoinTokenRequest";
     const PLURAL: &'static str = "jointokenrequests";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
@@ -44,27 +49,6 @@ pub struct JoinTokenRequestSpec {
     pub role: Option<String>,
 }
 
-/// What only v1beta1 knows.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct JoinTokenRequestStatusDeprecatedV1beta1 {
-    /// UID of the cluster.
-    #[serde(rename = "clusterUID", default, skip_serializing_if = "Option::is_none")]
-    pub cluster_uid: Option<String>,
-    /// What was done last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reconciliation_status: Option<String>,
-}
-
-/// What only older versions know.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct JoinTokenRequestStatusDeprecated {
-    /// What only v1beta1 knows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub v1beta1: Option<super::JoinTokenRequestStatusDeprecatedV1beta1>,
-}
-
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -78,4 +62,25 @@ pub struct JoinTokenRequestStatus {
     /// Id of the token.
     #[serde(rename = "tokenID", default, skip_serializing_if = "Option::is_none")]
     pub token_id: Option<String>,
+}
+
+/// What only older versions know.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinTokenRequestStatusDeprecated {
+    /// What only v1beta1 knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub v1beta1: Option<super::JoinTokenRequestStatusDeprecatedV1beta1>,
+}
+
+/// What only v1beta1 knows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinTokenRequestStatusDeprecatedV1beta1 {
+    /// UID of the cluster.
+    #[serde(rename = "clusterUID", default, skip_serializing_if = "Option::is_none")]
+    pub cluster_uid: Option<String>,
+    /// What was done last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reconciliation_status: Option<String>,
 }

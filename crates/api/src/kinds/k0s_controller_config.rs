@@ -11,109 +11,76 @@ use serde::{Deserialize, Serialize};
 pub struct K0sControllerConfig {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::K0sControllerConfigSpec,
     /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<super::K0sControllerConfigStatus>,
+    pub status: Option<super::K0sWorkerConfigStatus>,
 }
 
 impl crate::Kind for K0sControllerConfig {
+    type Status = super::K0sWorkerConfigStatus;
+
     const GROUP: &'static str = "bootstrap.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "K0sControllerConfig";
     const PLURAL: &'static str = "k0scontrollerconfigs";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
 
-/// A ConfigMap.
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct K0sControllerConfigSpecFileContentFromConfigMapRef {
-    /// The key.
-    #[serde(default)]
-    pub key: String,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
+pub struct K0sControllerConfigSpec {
+    /// Arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<String>>,
+    /// Where k0s is downloaded from.
+    #[serde(rename = "downloadURL", default, skip_serializing_if = "Option::is_none")]
+    pub download_url: Option<String>,
+    /// Files that are written on the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Vec<super::K0sWorkerConfigSpecFile>>,
+    /// Configuration of k0s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub k0s: Option<serde_json::Value>,
+    /// Directory of the k0s program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub k0s_install_dir: Option<String>,
+    /// Commands that run after k0s has started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub post_k0s_commands: Option<Vec<String>>,
+    /// The host has k0s already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pre_installed_k0s: Option<bool>,
+    /// Commands that run before k0s starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pre_k0s_commands: Option<Vec<String>>,
+    /// How the host gets its configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioner: Option<super::K0sWorkerConfigSpecProvisioner>,
+    /// Labels and annotations of the Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_metadata: Option<super::K0sWorkerConfigSpecSecretMetadata>,
+    /// Tunnels to the API server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunneling: Option<super::K0sControllerConfigSpecTunneling>,
+    /// Whether the Node is named after the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub use_system_hostname: Option<bool>,
+    /// Version of Kubernetes, with or without a leading v.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Working directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_dir: Option<String>,
 }
-
-pub type K0sControllerConfigSpecFileContentFromSecretRef = super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-/// Where the content comes from.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0sControllerConfigSpecFileContentFrom {
-    /// A ConfigMap.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_map_ref: Option<super::K0sControllerConfigSpecFileContentFromConfigMapRef>,
-    /// A Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_ref: Option<super::K0sControllerConfigSpecFileContentFromConfigMapRef>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0sControllerConfigSpecFile {
-    /// What is written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub content: Option<String>,
-    /// Where the content comes from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub content_from: Option<super::K0sControllerConfigSpecFileContentFrom>,
-    /// Where the file is written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// Permissions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub permissions: Option<String>,
-}
-
-pub type K0sControllerConfigSpecProvisionerCustomUserDataRefConfigMapRef =
-    super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type K0sControllerConfigSpecProvisionerCustomUserDataRefSecretRef =
-    super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type K0sControllerConfigSpecProvisionerCustomUserDataRef = super::K0sControllerConfigSpecFileContentFrom;
-
-/// Ignition, instead of cloud-init.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0sControllerConfigSpecProvisionerIgnition {
-    /// Configuration that is merged into the one that is made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub additional_config: Option<String>,
-    /// The variant.
-    #[serde(default)]
-    pub variant: String,
-    /// The version.
-    #[serde(default)]
-    pub version: String,
-}
-
-/// How the host gets its configuration.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0sControllerConfigSpecProvisioner {
-    /// User-data that is used instead of the one that is made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub custom_user_data_ref: Option<super::K0sControllerConfigSpecFileContentFrom>,
-    /// Ignition, instead of cloud-init.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ignition: Option<super::K0sControllerConfigSpecProvisionerIgnition>,
-    /// Operating system of the hosts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub platform: Option<String>,
-    /// The type.
-    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
-    pub r#type: Option<String>,
-}
-
-pub type K0sControllerConfigSpecSecretMetadata = super::ClusterClassSpecControlPlaneMetadata;
 
 /// Tunnels to the API server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -136,74 +103,4 @@ pub struct K0sControllerConfigSpecTunneling {
     pub tunneling_node_port: Option<i32>,
 }
 
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0sControllerConfigSpec {
-    /// Arguments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub args: Option<Vec<String>>,
-    /// Where k0s is downloaded from.
-    #[serde(rename = "downloadURL", default, skip_serializing_if = "Option::is_none")]
-    pub download_url: Option<String>,
-    /// Files that are written on the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub files: Option<Vec<super::K0sControllerConfigSpecFile>>,
-    /// Configuration of k0s.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub k0s: Option<serde_json::Value>,
-    /// Directory of the k0s program.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub k0s_install_dir: Option<String>,
-    /// Commands that run after k0s has started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub post_k0s_commands: Option<Vec<String>>,
-    /// The host has k0s already.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pre_installed_k0s: Option<bool>,
-    /// Commands that run before k0s starts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pre_k0s_commands: Option<Vec<String>>,
-    /// How the host gets its configuration.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provisioner: Option<super::K0sControllerConfigSpecProvisioner>,
-    /// Labels and annotations of the Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// Tunnels to the API server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tunneling: Option<super::K0sControllerConfigSpecTunneling>,
-    /// Whether the Node is named after the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub use_system_hostname: Option<bool>,
-    /// Version of Kubernetes, with or without a leading v.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-    /// Working directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub working_dir: Option<String>,
-}
-
-/// What has been reached once; never taken back.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0sControllerConfigStatusInitialization {
-    /// Whether the bootstrap data is there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_secret_created: Option<bool>,
-}
-
-/// What was observed last; written by controllers.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0sControllerConfigStatus {
-    /// What holds and what does not, and why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<Vec<crate::conditions::Condition>>,
-    /// Name of the Secret with the bootstrap data.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_secret_name: Option<String>,
-    /// What has been reached once; never taken back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initialization: Option<super::K0sControllerConfigStatusInitialization>,
-}
+pub type K0sControllerConfigStatus = super::K0sWorkerConfigStatus;

@@ -11,45 +11,28 @@ use serde::{Deserialize, Serialize};
 pub struct K0sWorkerConfig {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::K0sWorkerConfigSpec,
     /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<super::K0sControllerConfigStatus>,
+    pub status: Option<super::K0sWorkerConfigStatus>,
 }
 
 impl crate::Kind for K0sWorkerConfig {
+    type Status = super::K0sWorkerConfigStatus;
+
     const GROUP: &'static str = "bootstrap.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "K0sWorkerConfig";
     const PLURAL: &'static str = "k0sworkerconfigs";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type K0sWorkerConfigSpecFileContentFromConfigMapRef = super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type K0sWorkerConfigSpecFileContentFromSecretRef = super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type K0sWorkerConfigSpecFileContentFrom = super::K0sControllerConfigSpecFileContentFrom;
-
-pub type K0sWorkerConfigSpecFile = super::K0sControllerConfigSpecFile;
-
-pub type K0sWorkerConfigSpecProvisionerCustomUserDataRefConfigMapRef =
-    super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type K0sWorkerConfigSpecProvisionerCustomUserDataRefSecretRef =
-    super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type K0sWorkerConfigSpecProvisionerCustomUserDataRef = super::K0sControllerConfigSpecFileContentFrom;
-
-pub type K0sWorkerConfigSpecProvisionerIgnition = super::K0sControllerConfigSpecProvisionerIgnition;
-
-pub type K0sWorkerConfigSpecProvisioner = super::K0sControllerConfigSpecProvisioner;
-
-pub type K0sWorkerConfigSpecSecretMetadata = super::ClusterClassSpecControlPlaneMetadata;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -63,7 +46,7 @@ pub struct K0sWorkerConfigSpec {
     pub download_url: Option<String>,
     /// Files that are written on the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub files: Option<Vec<super::K0sControllerConfigSpecFile>>,
+    pub files: Option<Vec<super::K0sWorkerConfigSpecFile>>,
     /// Directory of the k0s program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub k0s_install_dir: Option<String>,
@@ -78,10 +61,10 @@ pub struct K0sWorkerConfigSpec {
     pub pre_k0s_commands: Option<Vec<String>>,
     /// How the host gets its configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provisioner: Option<super::K0sControllerConfigSpecProvisioner>,
+    pub provisioner: Option<super::K0sWorkerConfigSpecProvisioner>,
     /// Labels and annotations of the Secret.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    pub secret_metadata: Option<super::K0sWorkerConfigSpecSecretMetadata>,
     /// Whether the Node is named after the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub use_system_hostname: Option<bool>,
@@ -93,6 +76,112 @@ pub struct K0sWorkerConfigSpec {
     pub working_dir: Option<String>,
 }
 
-pub type K0sWorkerConfigStatusInitialization = super::K0sControllerConfigStatusInitialization;
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0sWorkerConfigSpecFile {
+    /// What is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// Where the content comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_from: Option<super::K0sWorkerConfigSpecFileContentFrom>,
+    /// Where the file is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Permissions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permissions: Option<String>,
+}
 
-pub type K0sWorkerConfigStatus = super::K0sControllerConfigStatus;
+/// Where the content comes from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0sWorkerConfigSpecFileContentFrom {
+    /// A ConfigMap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_ref: Option<super::K0sWorkerConfigSpecFileContentFromSecretRef>,
+    /// A Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<super::K0sWorkerConfigSpecFileContentFromSecretRef>,
+}
+
+/// A Secret.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0sWorkerConfigSpecFileContentFromSecretRef {
+    /// The key.
+    #[serde(default)]
+    pub key: String,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// How the host gets its configuration.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0sWorkerConfigSpecProvisioner {
+    /// User-data that is used instead of the one that is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom_user_data_ref: Option<super::K0sWorkerConfigSpecFileContentFrom>,
+    /// Ignition, instead of cloud-init.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignition: Option<super::K0sWorkerConfigSpecProvisionerIgnition>,
+    /// Operating system of the hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub platform: Option<String>,
+    /// The type.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub r#type: Option<String>,
+}
+
+/// Ignition, instead of cloud-init.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0sWorkerConfigSpecProvisionerIgnition {
+    /// Configuration that is merged into the one that is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub additional_config: Option<String>,
+    /// The variant.
+    #[serde(default)]
+    pub variant: String,
+    /// The version.
+    #[serde(default)]
+    pub version: String,
+}
+
+/// Labels and annotations of the Secret.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0sWorkerConfigSpecSecretMetadata {
+    /// Annotations that are set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<std::collections::BTreeMap<String, String>>,
+    /// Labels that are set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<std::collections::BTreeMap<String, String>>,
+}
+
+/// What was observed last; written by controllers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0sWorkerConfigStatus {
+    /// What holds and what does not, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// Name of the Secret with the bootstrap data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_secret_name: Option<String>,
+    /// What has been reached once; never taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initialization: Option<super::K0sWorkerConfigStatusInitialization>,
+}
+
+/// What has been reached once; never taken back.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0sWorkerConfigStatusInitialization {
+    /// Whether the bootstrap data is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_secret_created: Option<bool>,
+}

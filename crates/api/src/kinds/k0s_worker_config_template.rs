@@ -11,61 +11,24 @@ use serde::{Deserialize, Serialize};
 pub struct K0sWorkerConfigTemplate {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::K0sWorkerConfigTemplateSpec,
 }
 
 impl crate::Kind for K0sWorkerConfigTemplate {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "bootstrap.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "K0sWorkerConfigTemplate";
     const PLURAL: &'static str = "k0sworkerconfigtemplates";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
-}
-
-pub type K0sWorkerConfigTemplateSpecTemplateMetadata =
-    super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplateMetadata;
-
-pub type K0sWorkerConfigTemplateSpecTemplateSpecFileContentFromConfigMapRef =
-    super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type K0sWorkerConfigTemplateSpecTemplateSpecFileContentFromSecretRef =
-    super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type K0sWorkerConfigTemplateSpecTemplateSpecFileContentFrom = super::K0sControllerConfigSpecFileContentFrom;
-
-pub type K0sWorkerConfigTemplateSpecTemplateSpecFile = super::K0sControllerConfigSpecFile;
-
-pub type K0sWorkerConfigTemplateSpecTemplateSpecProvisionerCustomUserDataRefConfigMapRef =
-    super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type K0sWorkerConfigTemplateSpecTemplateSpecProvisionerCustomUserDataRefSecretRef =
-    super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type K0sWorkerConfigTemplateSpecTemplateSpecProvisionerCustomUserDataRef =
-    super::K0sControllerConfigSpecFileContentFrom;
-
-pub type K0sWorkerConfigTemplateSpecTemplateSpecProvisionerIgnition = super::K0sControllerConfigSpecProvisionerIgnition;
-
-pub type K0sWorkerConfigTemplateSpecTemplateSpecProvisioner = super::K0sControllerConfigSpecProvisioner;
-
-pub type K0sWorkerConfigTemplateSpecTemplateSpecSecretMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type K0sWorkerConfigTemplateSpecTemplateSpec = super::K0sWorkerConfigSpec;
-
-/// What is made from this.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0sWorkerConfigTemplateSpecTemplate {
-    /// Labels and annotations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplateMetadata>,
-    /// What is wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spec: Option<super::K0sWorkerConfigSpec>,
 }
 
 /// What is wanted.
@@ -75,4 +38,37 @@ pub struct K0sWorkerConfigTemplateSpec {
     /// What is made from this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<super::K0sWorkerConfigTemplateSpecTemplate>,
+}
+
+/// What is made from this.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0sWorkerConfigTemplateSpecTemplate {
+    /// Labels and annotations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<super::K0sWorkerConfigTemplateSpecTemplateMetadata>,
+    /// What is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<super::K0sWorkerConfigSpec>,
+}
+
+/// Labels and annotations.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0sWorkerConfigTemplateSpecTemplateMetadata {
+    /// Annotations that are set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<std::collections::BTreeMap<String, String>>,
+    /// Who must agree before it goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finalizers: Option<Vec<String>>,
+    /// Labels that are set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<std::collections::BTreeMap<String, String>>,
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct K0smotronCluster {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::K0smotronClusterSpec,
     /// What was observed last; written by controllers.
@@ -19,14 +20,84 @@ pub struct K0smotronCluster {
 }
 
 impl crate::Kind for K0smotronCluster {
+    type Status = super::K0smotronClusterStatus;
+
     const GROUP: &'static str = "k0smotron.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "Cluster";
     const PLURAL: &'static str = "clusters";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpec {
+    /// Certificates that are brought along instead of being made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_refs: Option<Vec<super::K0smotronClusterSpecCertificateRef>>,
+    /// Further arguments of the k0s controller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_flags: Option<Vec<String>>,
+    /// Address under which the API is reached from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_address: Option<String>,
+    /// Image of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// The Ingress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<super::K0smotronClusterSpecIngress>,
+    /// Configuration of k0s; what the controller must fix wins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub k0s_config: Option<serde_json::Value>,
+    /// Labels and annotations of the Secret with the kubeconfig.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig_secret_metadata: Option<super::K0sWorkerConfigSpecSecretMetadata>,
+    /// Manifests that k0s applies to the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifests: Option<Vec<k8s_openapi::api::core::v1::Volume>>,
+    /// Metrics of the control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monitoring: Option<super::K0smotronClusterSpecMonitoring>,
+    /// What is mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mounts: Option<Vec<super::K0smotronClusterSpecMount>>,
+    /// Changes to the objects that are made, in this order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patches: Option<Vec<super::K0smotronClusterSpecPatch>>,
+    /// Where data is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistence: Option<super::K0smotronClusterSpecPersistence>,
+    /// Another cluster in which the control plane's pods run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote_host_cluster: Option<super::K0smotronClusterSpecRemoteHostCluster>,
+    /// How many replicas are wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// Manifests in ConfigMaps and Secrets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
+    /// The Service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<super::K0smotronClusterSpecService>,
+    /// The service account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account: Option<String>,
+    /// Where data is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<super::K0smotronClusterSpecStorage>,
+    /// How pods are spread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology_spread_constraints: Option<Vec<k8s_openapi::api::core::v1::TopologySpreadConstraint>>,
+    /// Version of Kubernetes, with or without a leading v.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -64,8 +135,6 @@ pub struct K0smotronClusterSpecIngress {
     pub port: Option<i64>,
 }
 
-pub type K0smotronClusterSpecKubeconfigSecretMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
 /// Metrics of the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -79,792 +148,6 @@ pub struct K0smotronClusterSpecMonitoring {
     /// Image of the proxy.
     #[serde(default)]
     pub proxy_image: String,
-}
-
-/// A volume of Amazon EBS.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountAwsElasticBlockStore {
-    /// Type of the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
-    /// The partition.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partition: Option<i32>,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    /// Id of the volume.
-    #[serde(rename = "volumeID", default)]
-    pub volume_id: String,
-}
-
-/// A disk of Azure.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountAzureDisk {
-    /// How the host caches the disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub caching_mode: Option<String>,
-    /// Name of the disk.
-    #[serde(default)]
-    pub disk_name: String,
-    /// Address of the disk.
-    #[serde(rename = "diskURI", default)]
-    pub disk_uri: String,
-    /// Type of the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
-    /// Kind of the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-}
-
-/// A share of Azure Files.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountAzureFile {
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    /// Name of the Secret.
-    #[serde(default)]
-    pub secret_name: String,
-    /// Name of the share.
-    #[serde(default)]
-    pub share_name: String,
-}
-
-/// A Secret.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountCephfsSecretRef {
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-}
-
-/// A CephFS volume.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountCephfs {
-    /// Ceph monitors.
-    #[serde(default)]
-    pub monitors: Vec<String>,
-    /// The path.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path: Option<String>,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    /// File with the secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_file: Option<String>,
-    /// A Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_ref: Option<super::K0smotronClusterSpecMountCephfsSecretRef>,
-    /// The user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-}
-
-pub type K0smotronClusterSpecMountCinderSecretRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-/// A volume of Cinder.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountCinder {
-    /// Type of the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    /// A Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_ref: Option<super::K0smotronClusterSpecMountCephfsSecretRef>,
-    /// Id of the volume.
-    #[serde(rename = "volumeID", default)]
-    pub volume_id: String,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountConfigMapItem {
-    /// The key.
-    #[serde(default)]
-    pub key: String,
-    /// The mode.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<i32>,
-    /// The path.
-    #[serde(default)]
-    pub path: String,
-}
-
-/// A ConfigMap.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountConfigMap {
-    /// Permissions of files unless they say otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub default_mode: Option<i32>,
-    /// The items.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub items: Option<Vec<super::K0smotronClusterSpecMountConfigMapItem>>,
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Whether it may be missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub optional: Option<bool>,
-}
-
-pub type K0smotronClusterSpecMountCsiNodePublishSecretRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-/// A volume of a CSI driver.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountCsi {
-    /// The driver.
-    #[serde(default)]
-    pub driver: String,
-    /// Type of the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
-    /// Secret that the CSI driver needs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_publish_secret_ref: Option<super::K0smotronClusterSpecMountCephfsSecretRef>,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    /// Attributes of the volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volume_attributes: Option<std::collections::BTreeMap<String, String>>,
-}
-
-/// A field of the pod.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountDownwardApiItemFieldRef {
-    /// Group and version of the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_version: Option<String>,
-    /// Path of the field.
-    #[serde(default)]
-    pub field_path: String,
-}
-
-/// A resource of the container.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountDownwardApiItemResourceFieldRef {
-    /// Name of the container.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub container_name: Option<String>,
-    /// Unit in which the amount is given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub divisor: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
-    /// The resource.
-    #[serde(default)]
-    pub resource: String,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountDownwardApiItem {
-    /// A field of the pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub field_ref: Option<super::K0smotronClusterSpecMountDownwardApiItemFieldRef>,
-    /// The mode.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<i32>,
-    /// The path.
-    #[serde(default)]
-    pub path: String,
-    /// A resource of the container.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resource_field_ref: Option<super::K0smotronClusterSpecMountDownwardApiItemResourceFieldRef>,
-}
-
-/// Facts about the pod, as files.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountDownwardApi {
-    /// Permissions of files unless they say otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub default_mode: Option<i32>,
-    /// The items.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub items: Option<Vec<super::K0smotronClusterSpecMountDownwardApiItem>>,
-}
-
-/// An empty directory that goes with the pod.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountEmptyDir {
-    /// Where the directory lies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub medium: Option<String>,
-    /// How large it may become.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub size_limit: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
-}
-
-/// Labels and annotations.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountEphemeralVolumeClaimTemplateMetadata {
-    /// Annotations that are set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub annotations: Option<std::collections::BTreeMap<String, String>>,
-    /// Who must agree before it goes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub finalizers: Option<Vec<String>>,
-    /// Labels that are set.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub labels: Option<std::collections::BTreeMap<String, String>>,
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-}
-
-/// The claim that is made for the pod.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountEphemeralVolumeClaimTemplate {
-    /// Labels and annotations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplateMetadata>,
-    /// What is wanted.
-    #[serde(default)]
-    pub spec: k8s_openapi::api::core::v1::PersistentVolumeClaimSpec,
-}
-
-/// A volume that is made for the pod and goes with it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountEphemeral {
-    /// The claim that is made for the pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volume_claim_template: Option<super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplate>,
-}
-
-/// A volume of Fibre Channel.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountFc {
-    /// Type of the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
-    /// Logical unit number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lun: Option<i32>,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    /// World wide names of the targets.
-    #[serde(rename = "targetWWNs", default, skip_serializing_if = "Option::is_none")]
-    pub target_wwns: Option<Vec<String>>,
-    /// World wide identifiers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub wwids: Option<Vec<String>>,
-}
-
-pub type K0smotronClusterSpecMountFlexVolumeSecretRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-/// A volume of a FlexVolume driver.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountFlexVolume {
-    /// The driver.
-    #[serde(default)]
-    pub driver: String,
-    /// Type of the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
-    /// Options.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub options: Option<std::collections::BTreeMap<String, String>>,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    /// A Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_ref: Option<super::K0smotronClusterSpecMountCephfsSecretRef>,
-}
-
-/// A Flocker volume.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountFlocker {
-    /// Name of the dataset.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dataset_name: Option<String>,
-    /// Identifier of the dataset.
-    #[serde(rename = "datasetUUID", default, skip_serializing_if = "Option::is_none")]
-    pub dataset_uuid: Option<String>,
-}
-
-/// A disk of Google Compute Engine.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountGcePersistentDisk {
-    /// Type of the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
-    /// The partition.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partition: Option<i32>,
-    /// Name of the disk.
-    #[serde(default)]
-    pub pd_name: String,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-}
-
-/// A checkout of a git repository.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountGitRepo {
-    /// The directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub directory: Option<String>,
-    /// The repository.
-    #[serde(default)]
-    pub repository: String,
-    /// The revision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub revision: Option<String>,
-}
-
-/// A GlusterFS volume.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountGlusterfs {
-    /// Addresses.
-    #[serde(default)]
-    pub endpoints: String,
-    /// The path.
-    #[serde(default)]
-    pub path: String,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-}
-
-/// Path on the host.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountHostPath {
-    /// The path.
-    #[serde(default)]
-    pub path: String,
-    /// The type.
-    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
-    pub r#type: Option<String>,
-}
-
-/// The image.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountImage {
-    /// When it is pulled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pull_policy: Option<String>,
-    /// The object that is meant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reference: Option<String>,
-}
-
-pub type K0smotronClusterSpecMountIscsiSecretRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-/// An iSCSI volume.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountIscsi {
-    /// Whether discovery is authenticated by CHAP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chap_auth_discovery: Option<bool>,
-    /// Whether sessions are authenticated by CHAP.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub chap_auth_session: Option<bool>,
-    /// Type of the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
-    /// Name of the iSCSI initiator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initiator_name: Option<String>,
-    /// Name of the iSCSI target.
-    #[serde(default)]
-    pub iqn: String,
-    /// Interface of the iSCSI initiator.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub iscsi_interface: Option<String>,
-    /// Logical unit number.
-    #[serde(default)]
-    pub lun: i32,
-    /// iSCSI portals.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub portals: Option<Vec<String>>,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    /// A Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_ref: Option<super::K0smotronClusterSpecMountCephfsSecretRef>,
-    /// Address of the iSCSI portal.
-    #[serde(default)]
-    pub target_portal: String,
-}
-
-/// An NFS share.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountNfs {
-    /// The path.
-    #[serde(default)]
-    pub path: String,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    /// The server.
-    #[serde(default)]
-    pub server: String,
-}
-
-/// A volume claim.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountPersistentVolumeClaim {
-    /// Name of the volume claim.
-    #[serde(default)]
-    pub claim_name: String,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-}
-
-/// A disk of Photon.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountPhotonPersistentDisk {
-    /// Type of the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
-    /// Id of the disk.
-    #[serde(rename = "pdID", default)]
-    pub pd_id: String,
-}
-
-/// A Portworx volume.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountPortworxVolume {
-    /// Type of the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    /// Id of the volume.
-    #[serde(rename = "volumeID", default)]
-    pub volume_id: String,
-}
-
-/// Trusted certificates, as a file.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountProjectedSourceClusterTrustBundle {
-    /// Labels of the objects that are meant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub label_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Whether it may be missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub optional: Option<bool>,
-    /// The path.
-    #[serde(default)]
-    pub path: String,
-    /// Who signs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signer_name: Option<String>,
-}
-
-pub type K0smotronClusterSpecMountProjectedSourceConfigMapItem = super::K0smotronClusterSpecMountConfigMapItem;
-
-/// A ConfigMap.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountProjectedSourceConfigMap {
-    /// The items.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub items: Option<Vec<super::K0smotronClusterSpecMountConfigMapItem>>,
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Whether it may be missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub optional: Option<bool>,
-}
-
-pub type K0smotronClusterSpecMountProjectedSourceDownwardApiItemFieldRef =
-    super::K0smotronClusterSpecMountDownwardApiItemFieldRef;
-
-pub type K0smotronClusterSpecMountProjectedSourceDownwardApiItemResourceFieldRef =
-    super::K0smotronClusterSpecMountDownwardApiItemResourceFieldRef;
-
-pub type K0smotronClusterSpecMountProjectedSourceDownwardApiItem = super::K0smotronClusterSpecMountDownwardApiItem;
-
-/// Facts about the pod, as files.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountProjectedSourceDownwardApi {
-    /// The items.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub items: Option<Vec<super::K0smotronClusterSpecMountDownwardApiItem>>,
-}
-
-/// A key and a certificate for the pod, as files.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountProjectedSourcePodCertificate {
-    /// File to which the chain of certificates is written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificate_chain_path: Option<String>,
-    /// File to which key and certificates are written together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub credential_bundle_path: Option<String>,
-    /// Key within the Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key_path: Option<String>,
-    /// Type of key that is made.
-    #[serde(default)]
-    pub key_type: String,
-    /// How long a certificate is valid at most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_expiration_seconds: Option<i32>,
-    /// Who signs.
-    #[serde(default)]
-    pub signer_name: String,
-}
-
-pub type K0smotronClusterSpecMountProjectedSourceSecretItem = super::K0smotronClusterSpecMountConfigMapItem;
-
-pub type K0smotronClusterSpecMountProjectedSourceSecret = super::K0smotronClusterSpecMountProjectedSourceConfigMap;
-
-/// A token of the service account, as a file.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountProjectedSourceServiceAccountToken {
-    /// For whom a token is meant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub audience: Option<String>,
-    /// How long a token is valid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expiration_seconds: Option<i64>,
-    /// The path.
-    #[serde(default)]
-    pub path: String,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountProjectedSource {
-    /// Trusted certificates, as a file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster_trust_bundle: Option<super::K0smotronClusterSpecMountProjectedSourceClusterTrustBundle>,
-    /// A ConfigMap.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_map: Option<super::K0smotronClusterSpecMountProjectedSourceConfigMap>,
-    /// Facts about the pod, as files.
-    #[serde(rename = "downwardAPI", default, skip_serializing_if = "Option::is_none")]
-    pub downward_api: Option<super::K0smotronClusterSpecMountProjectedSourceDownwardApi>,
-    /// A key and a certificate for the pod, as files.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod_certificate: Option<super::K0smotronClusterSpecMountProjectedSourcePodCertificate>,
-    /// A Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<super::K0smotronClusterSpecMountProjectedSourceConfigMap>,
-    /// A token of the service account, as a file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service_account_token: Option<super::K0smotronClusterSpecMountProjectedSourceServiceAccountToken>,
-}
-
-/// Several sources in one directory.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountProjected {
-    /// Permissions of files unless they say otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub default_mode: Option<i32>,
-    /// Sources.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sources: Option<Vec<super::K0smotronClusterSpecMountProjectedSource>>,
-}
-
-/// A Quobyte volume.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountQuobyte {
-    /// The group.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<String>,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    /// Registry from which images are pulled.
-    #[serde(default)]
-    pub registry: String,
-    /// The tenant.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<String>,
-    /// The user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-    /// The volume.
-    #[serde(default)]
-    pub volume: String,
-}
-
-pub type K0smotronClusterSpecMountRbdSecretRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-/// A volume of Ceph RBD.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountRbd {
-    /// Type of the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
-    /// The image.
-    #[serde(default)]
-    pub image: String,
-    /// File with the keyring.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keyring: Option<String>,
-    /// Ceph monitors.
-    #[serde(default)]
-    pub monitors: Vec<String>,
-    /// The pool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pool: Option<String>,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    /// A Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_ref: Option<super::K0smotronClusterSpecMountCephfsSecretRef>,
-    /// The user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user: Option<String>,
-}
-
-pub type K0smotronClusterSpecMountScaleIoSecretRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-/// A ScaleIO volume.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountScaleIo {
-    /// Type of the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
-    /// The gateway.
-    #[serde(default)]
-    pub gateway: String,
-    /// Protection domain.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub protection_domain: Option<String>,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    /// A Secret.
-    #[serde(default)]
-    pub secret_ref: super::K0smotronClusterSpecMountCephfsSecretRef,
-    /// Whether connections are encrypted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ssl_enabled: Option<bool>,
-    /// How storage is provisioned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub storage_mode: Option<String>,
-    /// Storage pool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub storage_pool: Option<String>,
-    /// The system.
-    #[serde(default)]
-    pub system: String,
-    /// Name of the volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volume_name: Option<String>,
-}
-
-pub type K0smotronClusterSpecMountSecretItem = super::K0smotronClusterSpecMountConfigMapItem;
-
-/// A Secret.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountSecret {
-    /// Permissions of files unless they say otherwise.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub default_mode: Option<i32>,
-    /// The items.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub items: Option<Vec<super::K0smotronClusterSpecMountConfigMapItem>>,
-    /// Whether it may be missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub optional: Option<bool>,
-    /// Name of the Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_name: Option<String>,
-}
-
-pub type K0smotronClusterSpecMountStorageosSecretRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-/// A StorageOS volume.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountStorageos {
-    /// Type of the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-    /// A Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_ref: Option<super::K0smotronClusterSpecMountCephfsSecretRef>,
-    /// Name of the volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volume_name: Option<String>,
-    /// Namespace of the volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volume_namespace: Option<String>,
-}
-
-/// A disk of vSphere.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecMountVsphereVolume {
-    /// Type of the file system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fs_type: Option<String>,
-    /// Id of the storage policy.
-    #[serde(rename = "storagePolicyID", default, skip_serializing_if = "Option::is_none")]
-    pub storage_policy_id: Option<String>,
-    /// Name of the storage policy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub storage_policy_name: Option<String>,
-    /// Path of the volume.
-    #[serde(default)]
-    pub volume_path: String,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -968,6 +251,752 @@ pub struct K0smotronClusterSpecMount {
     pub vsphere_volume: Option<super::K0smotronClusterSpecMountVsphereVolume>,
 }
 
+/// A volume of Amazon EBS.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountAwsElasticBlockStore {
+    /// Type of the file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// The partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<i32>,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// Id of the volume.
+    #[serde(rename = "volumeID", default)]
+    pub volume_id: String,
+}
+
+/// A disk of Azure.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountAzureDisk {
+    /// How the host caches the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caching_mode: Option<String>,
+    /// Name of the disk.
+    #[serde(default)]
+    pub disk_name: String,
+    /// Address of the disk.
+    #[serde(rename = "diskURI", default)]
+    pub disk_uri: String,
+    /// Type of the file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// Kind of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+}
+
+/// A share of Azure Files.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountAzureFile {
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// Name of the Secret.
+    #[serde(default)]
+    pub secret_name: String,
+    /// Name of the share.
+    #[serde(default)]
+    pub share_name: String,
+}
+
+/// A CephFS volume.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountCephfs {
+    /// Ceph monitors.
+    #[serde(default)]
+    pub monitors: Vec<String>,
+    /// The path.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// File with the secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_file: Option<String>,
+    /// A Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<super::K0smotronClusterSpecMountRbdSecretRef>,
+    /// The user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+/// A volume of Cinder.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountCinder {
+    /// Type of the file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// A Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<super::K0smotronClusterSpecMountRbdSecretRef>,
+    /// Id of the volume.
+    #[serde(rename = "volumeID", default)]
+    pub volume_id: String,
+}
+
+/// A ConfigMap.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountConfigMap {
+    /// Permissions of files unless they say otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_mode: Option<i32>,
+    /// The items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<Vec<super::K0smotronClusterSpecMountSecretItem>>,
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Whether it may be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+}
+
+/// A volume of a CSI driver.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountCsi {
+    /// The driver.
+    #[serde(default)]
+    pub driver: String,
+    /// Type of the file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// Secret that the CSI driver needs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_publish_secret_ref: Option<super::K0smotronClusterSpecMountRbdSecretRef>,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// Attributes of the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_attributes: Option<std::collections::BTreeMap<String, String>>,
+}
+
+/// Facts about the pod, as files.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountDownwardApi {
+    /// Permissions of files unless they say otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_mode: Option<i32>,
+    /// The items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<Vec<super::K0smotronClusterSpecMountDownwardApiItem>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountDownwardApiItem {
+    /// A field of the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub field_ref: Option<super::K0smotronClusterSpecMountDownwardApiItemFieldRef>,
+    /// The mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<i32>,
+    /// The path.
+    #[serde(default)]
+    pub path: String,
+    /// A resource of the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource_field_ref: Option<super::K0smotronClusterSpecMountDownwardApiItemResourceFieldRef>,
+}
+
+/// A field of the pod.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountDownwardApiItemFieldRef {
+    /// Group and version of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Path of the field.
+    #[serde(default)]
+    pub field_path: String,
+}
+
+/// A resource of the container.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountDownwardApiItemResourceFieldRef {
+    /// Name of the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_name: Option<String>,
+    /// Unit in which the amount is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub divisor: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
+    /// The resource.
+    #[serde(default)]
+    pub resource: String,
+}
+
+/// An empty directory that goes with the pod.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountEmptyDir {
+    /// Where the directory lies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub medium: Option<String>,
+    /// How large it may become.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size_limit: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
+}
+
+/// A volume that is made for the pod and goes with it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountEphemeral {
+    /// The claim that is made for the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_claim_template: Option<super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplate>,
+}
+
+/// The claim that is made for the pod.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountEphemeralVolumeClaimTemplate {
+    /// Labels and annotations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<super::K0sWorkerConfigTemplateSpecTemplateMetadata>,
+    /// What is wanted.
+    #[serde(default)]
+    pub spec: k8s_openapi::api::core::v1::PersistentVolumeClaimSpec,
+}
+
+/// A volume of Fibre Channel.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountFc {
+    /// Type of the file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// Logical unit number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lun: Option<i32>,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// World wide names of the targets.
+    #[serde(rename = "targetWWNs", default, skip_serializing_if = "Option::is_none")]
+    pub target_wwns: Option<Vec<String>>,
+    /// World wide identifiers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wwids: Option<Vec<String>>,
+}
+
+/// A volume of a FlexVolume driver.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountFlexVolume {
+    /// The driver.
+    #[serde(default)]
+    pub driver: String,
+    /// Type of the file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// Options.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub options: Option<std::collections::BTreeMap<String, String>>,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// A Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<super::K0smotronClusterSpecMountRbdSecretRef>,
+}
+
+/// A Flocker volume.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountFlocker {
+    /// Name of the dataset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dataset_name: Option<String>,
+    /// Identifier of the dataset.
+    #[serde(rename = "datasetUUID", default, skip_serializing_if = "Option::is_none")]
+    pub dataset_uuid: Option<String>,
+}
+
+/// A disk of Google Compute Engine.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountGcePersistentDisk {
+    /// Type of the file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// The partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<i32>,
+    /// Name of the disk.
+    #[serde(default)]
+    pub pd_name: String,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+}
+
+/// A checkout of a git repository.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountGitRepo {
+    /// The directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+    /// The repository.
+    #[serde(default)]
+    pub repository: String,
+    /// The revision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<String>,
+}
+
+/// A GlusterFS volume.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountGlusterfs {
+    /// Addresses.
+    #[serde(default)]
+    pub endpoints: String,
+    /// The path.
+    #[serde(default)]
+    pub path: String,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+}
+
+/// Path on the host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountHostPath {
+    /// The path.
+    #[serde(default)]
+    pub path: String,
+    /// The type.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub r#type: Option<String>,
+}
+
+/// The image.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountImage {
+    /// When it is pulled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pull_policy: Option<String>,
+    /// The object that is meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference: Option<String>,
+}
+
+/// An iSCSI volume.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountIscsi {
+    /// Whether discovery is authenticated by CHAP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chap_auth_discovery: Option<bool>,
+    /// Whether sessions are authenticated by CHAP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chap_auth_session: Option<bool>,
+    /// Type of the file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// Name of the iSCSI initiator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initiator_name: Option<String>,
+    /// Name of the iSCSI target.
+    #[serde(default)]
+    pub iqn: String,
+    /// Interface of the iSCSI initiator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iscsi_interface: Option<String>,
+    /// Logical unit number.
+    #[serde(default)]
+    pub lun: i32,
+    /// iSCSI portals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub portals: Option<Vec<String>>,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// A Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<super::K0smotronClusterSpecMountRbdSecretRef>,
+    /// Address of the iSCSI portal.
+    #[serde(default)]
+    pub target_portal: String,
+}
+
+/// An NFS share.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountNfs {
+    /// The path.
+    #[serde(default)]
+    pub path: String,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// The server.
+    #[serde(default)]
+    pub server: String,
+}
+
+/// A volume claim.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountPersistentVolumeClaim {
+    /// Name of the volume claim.
+    #[serde(default)]
+    pub claim_name: String,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+}
+
+/// A disk of Photon.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountPhotonPersistentDisk {
+    /// Type of the file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// Id of the disk.
+    #[serde(rename = "pdID", default)]
+    pub pd_id: String,
+}
+
+/// A Portworx volume.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountPortworxVolume {
+    /// Type of the file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// Id of the volume.
+    #[serde(rename = "volumeID", default)]
+    pub volume_id: String,
+}
+
+/// Several sources in one directory.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountProjected {
+    /// Permissions of files unless they say otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_mode: Option<i32>,
+    /// Sources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sources: Option<Vec<super::K0smotronClusterSpecMountProjectedSource>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountProjectedSource {
+    /// Trusted certificates, as a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_trust_bundle: Option<super::K0smotronClusterSpecMountProjectedSourceClusterTrustBundle>,
+    /// A ConfigMap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<super::K0smotronClusterSpecMountProjectedSourceSecret>,
+    /// Facts about the pod, as files.
+    #[serde(rename = "downwardAPI", default, skip_serializing_if = "Option::is_none")]
+    pub downward_api: Option<super::K0smotronClusterSpecMountProjectedSourceDownwardApi>,
+    /// A key and a certificate for the pod, as files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_certificate: Option<super::K0smotronClusterSpecMountProjectedSourcePodCertificate>,
+    /// A Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<super::K0smotronClusterSpecMountProjectedSourceSecret>,
+    /// A token of the service account, as a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_token: Option<super::K0smotronClusterSpecMountProjectedSourceServiceAccountToken>,
+}
+
+/// Trusted certificates, as a file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountProjectedSourceClusterTrustBundle {
+    /// Labels of the objects that are meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Whether it may be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+    /// The path.
+    #[serde(default)]
+    pub path: String,
+    /// Who signs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signer_name: Option<String>,
+}
+
+/// Facts about the pod, as files.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountProjectedSourceDownwardApi {
+    /// The items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<Vec<super::K0smotronClusterSpecMountDownwardApiItem>>,
+}
+
+/// A key and a certificate for the pod, as files.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountProjectedSourcePodCertificate {
+    /// File to which the chain of certificates is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_chain_path: Option<String>,
+    /// File to which key and certificates are written together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential_bundle_path: Option<String>,
+    /// Key within the Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_path: Option<String>,
+    /// Type of key that is made.
+    #[serde(default)]
+    pub key_type: String,
+    /// How long a certificate is valid at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_expiration_seconds: Option<i32>,
+    /// Who signs.
+    #[serde(default)]
+    pub signer_name: String,
+}
+
+/// A Secret.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountProjectedSourceSecret {
+    /// The items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<Vec<super::K0smotronClusterSpecMountSecretItem>>,
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Whether it may be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+}
+
+/// A token of the service account, as a file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountProjectedSourceServiceAccountToken {
+    /// For whom a token is meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
+    /// How long a token is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expiration_seconds: Option<i64>,
+    /// The path.
+    #[serde(default)]
+    pub path: String,
+}
+
+/// A Quobyte volume.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountQuobyte {
+    /// The group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// Registry from which images are pulled.
+    #[serde(default)]
+    pub registry: String,
+    /// The tenant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// The user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The volume.
+    #[serde(default)]
+    pub volume: String,
+}
+
+/// A volume of Ceph RBD.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountRbd {
+    /// Type of the file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// The image.
+    #[serde(default)]
+    pub image: String,
+    /// File with the keyring.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keyring: Option<String>,
+    /// Ceph monitors.
+    #[serde(default)]
+    pub monitors: Vec<String>,
+    /// The pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// A Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<super::K0smotronClusterSpecMountRbdSecretRef>,
+    /// The user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+}
+
+/// A Secret.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountRbdSecretRef {
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// A ScaleIO volume.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountScaleIo {
+    /// Type of the file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// The gateway.
+    #[serde(default)]
+    pub gateway: String,
+    /// Protection domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protection_domain: Option<String>,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// A Secret.
+    #[serde(default)]
+    pub secret_ref: super::K0smotronClusterSpecMountRbdSecretRef,
+    /// Whether connections are encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssl_enabled: Option<bool>,
+    /// How storage is provisioned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_mode: Option<String>,
+    /// Storage pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_pool: Option<String>,
+    /// The system.
+    #[serde(default)]
+    pub system: String,
+    /// Name of the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_name: Option<String>,
+}
+
+/// A Secret.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountSecret {
+    /// Permissions of files unless they say otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_mode: Option<i32>,
+    /// The items.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub items: Option<Vec<super::K0smotronClusterSpecMountSecretItem>>,
+    /// Whether it may be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+    /// Name of the Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_name: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountSecretItem {
+    /// The key.
+    #[serde(default)]
+    pub key: String,
+    /// The mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<i32>,
+    /// The path.
+    #[serde(default)]
+    pub path: String,
+}
+
+/// A StorageOS volume.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountStorageos {
+    /// Type of the file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+    /// A Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<super::K0smotronClusterSpecMountRbdSecretRef>,
+    /// Name of the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_name: Option<String>,
+    /// Namespace of the volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_namespace: Option<String>,
+}
+
+/// A disk of vSphere.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecMountVsphereVolume {
+    /// Type of the file system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fs_type: Option<String>,
+    /// Id of the storage policy.
+    #[serde(rename = "storagePolicyID", default, skip_serializing_if = "Option::is_none")]
+    pub storage_policy_id: Option<String>,
+    /// Name of the storage policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage_policy_name: Option<String>,
+    /// Path of the volume.
+    #[serde(default)]
+    pub volume_path: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecPatch {
+    /// The patch.
+    #[serde(default)]
+    pub patch: super::K0smotronClusterSpecPatchPatch,
+    /// What it is about.
+    #[serde(default)]
+    pub target: super::K0smotronClusterSpecPatchTarget,
+}
+
 /// The patch.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -992,30 +1021,43 @@ pub struct K0smotronClusterSpecPatchTarget {
     pub kind: String,
 }
 
+/// Where data is kept.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecPatch {
-    /// The patch.
-    #[serde(default)]
-    pub patch: super::K0smotronClusterSpecPatchPatch,
-    /// What it is about.
-    #[serde(default)]
-    pub target: super::K0smotronClusterSpecPatchTarget,
+pub struct K0smotronClusterSpecPersistence {
+    /// Whether volume claims go with what used them.
+    #[serde(rename = "autoDeletePVCs", default, skip_serializing_if = "Option::is_none")]
+    pub auto_delete_pvcs: Option<bool>,
+    /// Path on the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_path: Option<String>,
+    /// A volume claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistent_volume_claim: Option<super::K0smotronClusterSpecPersistencePersistentVolumeClaim>,
+    /// The type.
+    #[serde(rename = "type", default)]
+    pub r#type: String,
 }
 
-pub type K0smotronClusterSpecPersistencePersistentVolumeClaimMetadata =
-    super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplateMetadata;
-
-/// State of a change of the volume.
+/// A volume claim.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecPersistencePersistentVolumeClaimStatusModifyVolumeStatus {
-    /// The status.
-    #[serde(default)]
-    pub status: String,
-    /// Class of volume attributes that is wanted.
+pub struct K0smotronClusterSpecPersistencePersistentVolumeClaim {
+    /// Group and version of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub target_volume_attributes_class_name: Option<String>,
+    pub api_version: Option<String>,
+    /// Kind of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Labels and annotations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<super::K0sWorkerConfigTemplateSpecTemplateMetadata>,
+    /// What is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<k8s_openapi::api::core::v1::PersistentVolumeClaimSpec>,
+    /// The status.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<super::K0smotronClusterSpecPersistencePersistentVolumeClaimStatus>,
 }
 
 /// The status.
@@ -1050,43 +1092,25 @@ pub struct K0smotronClusterSpecPersistencePersistentVolumeClaimStatus {
     pub phase: Option<String>,
 }
 
-/// A volume claim.
+/// State of a change of the volume.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecPersistencePersistentVolumeClaim {
-    /// Group and version of the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_version: Option<String>,
-    /// Kind of the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// Labels and annotations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplateMetadata>,
-    /// What is wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spec: Option<k8s_openapi::api::core::v1::PersistentVolumeClaimSpec>,
+pub struct K0smotronClusterSpecPersistencePersistentVolumeClaimStatusModifyVolumeStatus {
     /// The status.
+    #[serde(default)]
+    pub status: String,
+    /// Class of volume attributes that is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<super::K0smotronClusterSpecPersistencePersistentVolumeClaimStatus>,
+    pub target_volume_attributes_class_name: Option<String>,
 }
 
-/// Where data is kept.
+/// Another cluster in which the control plane's pods run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecPersistence {
-    /// Whether volume claims go with what used them.
-    #[serde(rename = "autoDeletePVCs", default, skip_serializing_if = "Option::is_none")]
-    pub auto_delete_pvcs: Option<bool>,
-    /// Path on the host.
+pub struct K0smotronClusterSpecRemoteHostCluster {
+    /// Secret with a kubeconfig.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host_path: Option<String>,
-    /// A volume claim.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub persistent_volume_claim: Option<super::K0smotronClusterSpecPersistencePersistentVolumeClaim>,
-    /// The type.
-    #[serde(rename = "type", default)]
-    pub r#type: String,
+    pub kubeconfig_ref: Option<super::K0smotronClusterSpecRemoteHostClusterKubeconfigRef>,
 }
 
 /// Secret with a kubeconfig.
@@ -1104,15 +1128,6 @@ pub struct K0smotronClusterSpecRemoteHostClusterKubeconfigRef {
     pub namespace: String,
 }
 
-/// Another cluster in which the control plane's pods run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecRemoteHostCluster {
-    /// Secret with a kubeconfig.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubeconfig_ref: Option<super::K0smotronClusterSpecRemoteHostClusterKubeconfigRef>,
-}
-
 /// The Service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -1126,6 +1141,48 @@ pub struct K0smotronClusterSpecService {
     /// The type.
     #[serde(rename = "type", default)]
     pub r#type: String,
+}
+
+/// Where data is kept.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecStorage {
+    /// The etcd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd: Option<super::K0smotronClusterSpecStorageEtcd>,
+    /// The translation from etcd's protocol to a database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kine: Option<super::K0smotronClusterSpecStorageKine>,
+    /// NATS within the control plane's pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nats: Option<super::K0smotronClusterSpecStorageNats>,
+    /// The type.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub r#type: Option<String>,
+}
+
+/// The etcd.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterSpecStorageEtcd {
+    /// Arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<String>>,
+    /// Whether volume claims go with what used them.
+    #[serde(rename = "autoDeletePVCs", default, skip_serializing_if = "Option::is_none")]
+    pub auto_delete_pvcs: Option<bool>,
+    /// When and how etcd is defragmented.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defrag_job: Option<super::K0smotronClusterSpecStorageEtcdDefragJob>,
+    /// The image.
+    #[serde(default)]
+    pub image: String,
+    /// Where data is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub persistence: Option<super::K0smotronClusterSpecStorageEtcdPersistence>,
+    /// Resources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
 }
 
 /// When and how etcd is defragmented.
@@ -1158,30 +1215,6 @@ pub struct K0smotronClusterSpecStorageEtcdPersistence {
     pub storage_class: Option<String>,
 }
 
-/// The etcd.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecStorageEtcd {
-    /// Arguments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub args: Option<Vec<String>>,
-    /// Whether volume claims go with what used them.
-    #[serde(rename = "autoDeletePVCs", default, skip_serializing_if = "Option::is_none")]
-    pub auto_delete_pvcs: Option<bool>,
-    /// When and how etcd is defragmented.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub defrag_job: Option<super::K0smotronClusterSpecStorageEtcdDefragJob>,
-    /// The image.
-    #[serde(default)]
-    pub image: String,
-    /// Where data is kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub persistence: Option<super::K0smotronClusterSpecStorageEtcdPersistence>,
-    /// Resources.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
-}
-
 /// The translation from etcd's protocol to a database.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -1194,8 +1227,6 @@ pub struct K0smotronClusterSpecStorageKine {
     pub data_source_url: Option<String>,
 }
 
-pub type K0smotronClusterSpecStorageNatsPersistence = super::K0smotronClusterSpecStorageEtcdPersistence;
-
 /// NATS within the control plane's pods.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -1203,111 +1234,6 @@ pub struct K0smotronClusterSpecStorageNats {
     /// Where data is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub persistence: Option<super::K0smotronClusterSpecStorageEtcdPersistence>,
-}
-
-/// Where data is kept.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpecStorage {
-    /// The etcd.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub etcd: Option<super::K0smotronClusterSpecStorageEtcd>,
-    /// The translation from etcd's protocol to a database.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kine: Option<super::K0smotronClusterSpecStorageKine>,
-    /// NATS within the control plane's pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nats: Option<super::K0smotronClusterSpecStorageNats>,
-    /// The type.
-    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
-    pub r#type: Option<String>,
-}
-
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterSpec {
-    /// Certificates that are brought along instead of being made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificate_refs: Option<Vec<super::K0smotronClusterSpecCertificateRef>>,
-    /// Further arguments of the k0s controller.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_flags: Option<Vec<String>>,
-    /// Address under which the API is reached from outside.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub external_address: Option<String>,
-    /// Image of the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<String>,
-    /// The Ingress.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ingress: Option<super::K0smotronClusterSpecIngress>,
-    /// Configuration of k0s; what the controller must fix wins.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub k0s_config: Option<serde_json::Value>,
-    /// Labels and annotations of the Secret with the kubeconfig.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubeconfig_secret_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// Manifests that k0s applies to the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub manifests: Option<Vec<k8s_openapi::api::core::v1::Volume>>,
-    /// Metrics of the control plane.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub monitoring: Option<super::K0smotronClusterSpecMonitoring>,
-    /// What is mounted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mounts: Option<Vec<super::K0smotronClusterSpecMount>>,
-    /// Changes to the objects that are made, in this order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub patches: Option<Vec<super::K0smotronClusterSpecPatch>>,
-    /// Where data is kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub persistence: Option<super::K0smotronClusterSpecPersistence>,
-    /// Another cluster in which the control plane's pods run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remote_host_cluster: Option<super::K0smotronClusterSpecRemoteHostCluster>,
-    /// How many replicas are wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i32>,
-    /// Manifests in ConfigMaps and Secrets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
-    /// The Service.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service: Option<super::K0smotronClusterSpecService>,
-    /// The service account.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service_account: Option<String>,
-    /// Where data is kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub storage: Option<super::K0smotronClusterSpecStorage>,
-    /// How pods are spread.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topology_spread_constraints: Option<Vec<k8s_openapi::api::core::v1::TopologySpreadConstraint>>,
-    /// Version of Kubernetes, with or without a leading v.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-}
-
-/// What only v1beta1 knows.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterStatusDeprecatedV1beta1 {
-    /// Whether it is ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ready: Option<bool>,
-    /// What was done last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reconciliation_status: Option<String>,
-}
-
-/// What only older versions know.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronClusterStatusDeprecated {
-    /// What only v1beta1 knows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub v1beta1: Option<super::K0smotronClusterStatusDeprecatedV1beta1>,
 }
 
 /// What was observed last; written by controllers.
@@ -1332,4 +1258,25 @@ pub struct K0smotronClusterStatus {
     /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated_replicas: Option<i32>,
+}
+
+/// What only older versions know.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterStatusDeprecated {
+    /// What only v1beta1 knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub v1beta1: Option<super::K0smotronClusterStatusDeprecatedV1beta1>,
+}
+
+/// What only v1beta1 knows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronClusterStatusDeprecatedV1beta1 {
+    /// Whether it is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready: Option<bool>,
+    /// What was done last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reconciliation_status: Option<String>,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct K0smotronControlPlane {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::K0smotronClusterSpec,
     /// What was observed last; written by controllers.
@@ -19,195 +20,21 @@ pub struct K0smotronControlPlane {
 }
 
 impl crate::Kind for K0smotronControlPlane {
+    type Status = super::K0smotronControlPlaneStatus;
+
     const GROUP: &'static str = "controlplane.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "K0smotronControlPlane";
     const PLURAL: &'static str = "k0smotroncontrolplanes";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
 
-pub type K0smotronControlPlaneSpecCertificateRef = super::K0smotronClusterSpecCertificateRef;
-
-pub type K0smotronControlPlaneSpecIngress = super::K0smotronClusterSpecIngress;
-
-pub type K0smotronControlPlaneSpecKubeconfigSecretMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type K0smotronControlPlaneSpecMonitoring = super::K0smotronClusterSpecMonitoring;
-
-pub type K0smotronControlPlaneSpecMountAwsElasticBlockStore = super::K0smotronClusterSpecMountAwsElasticBlockStore;
-
-pub type K0smotronControlPlaneSpecMountAzureDisk = super::K0smotronClusterSpecMountAzureDisk;
-
-pub type K0smotronControlPlaneSpecMountAzureFile = super::K0smotronClusterSpecMountAzureFile;
-
-pub type K0smotronControlPlaneSpecMountCephfsSecretRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneSpecMountCephfs = super::K0smotronClusterSpecMountCephfs;
-
-pub type K0smotronControlPlaneSpecMountCinderSecretRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneSpecMountCinder = super::K0smotronClusterSpecMountCinder;
-
-pub type K0smotronControlPlaneSpecMountConfigMapItem = super::K0smotronClusterSpecMountConfigMapItem;
-
-pub type K0smotronControlPlaneSpecMountConfigMap = super::K0smotronClusterSpecMountConfigMap;
-
-pub type K0smotronControlPlaneSpecMountCsiNodePublishSecretRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneSpecMountCsi = super::K0smotronClusterSpecMountCsi;
-
-pub type K0smotronControlPlaneSpecMountDownwardApiItemFieldRef =
-    super::K0smotronClusterSpecMountDownwardApiItemFieldRef;
-
-pub type K0smotronControlPlaneSpecMountDownwardApiItemResourceFieldRef =
-    super::K0smotronClusterSpecMountDownwardApiItemResourceFieldRef;
-
-pub type K0smotronControlPlaneSpecMountDownwardApiItem = super::K0smotronClusterSpecMountDownwardApiItem;
-
-pub type K0smotronControlPlaneSpecMountDownwardApi = super::K0smotronClusterSpecMountDownwardApi;
-
-pub type K0smotronControlPlaneSpecMountEmptyDir = super::K0smotronClusterSpecMountEmptyDir;
-
-pub type K0smotronControlPlaneSpecMountEphemeralVolumeClaimTemplateMetadata =
-    super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplateMetadata;
-
-pub type K0smotronControlPlaneSpecMountEphemeralVolumeClaimTemplate =
-    super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplate;
-
-pub type K0smotronControlPlaneSpecMountEphemeral = super::K0smotronClusterSpecMountEphemeral;
-
-pub type K0smotronControlPlaneSpecMountFc = super::K0smotronClusterSpecMountFc;
-
-pub type K0smotronControlPlaneSpecMountFlexVolumeSecretRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneSpecMountFlexVolume = super::K0smotronClusterSpecMountFlexVolume;
-
-pub type K0smotronControlPlaneSpecMountFlocker = super::K0smotronClusterSpecMountFlocker;
-
-pub type K0smotronControlPlaneSpecMountGcePersistentDisk = super::K0smotronClusterSpecMountGcePersistentDisk;
-
-pub type K0smotronControlPlaneSpecMountGitRepo = super::K0smotronClusterSpecMountGitRepo;
-
-pub type K0smotronControlPlaneSpecMountGlusterfs = super::K0smotronClusterSpecMountGlusterfs;
-
-pub type K0smotronControlPlaneSpecMountHostPath = super::K0smotronClusterSpecMountHostPath;
-
-pub type K0smotronControlPlaneSpecMountImage = super::K0smotronClusterSpecMountImage;
-
-pub type K0smotronControlPlaneSpecMountIscsiSecretRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneSpecMountIscsi = super::K0smotronClusterSpecMountIscsi;
-
-pub type K0smotronControlPlaneSpecMountNfs = super::K0smotronClusterSpecMountNfs;
-
-pub type K0smotronControlPlaneSpecMountPersistentVolumeClaim = super::K0smotronClusterSpecMountPersistentVolumeClaim;
-
-pub type K0smotronControlPlaneSpecMountPhotonPersistentDisk = super::K0smotronClusterSpecMountPhotonPersistentDisk;
-
-pub type K0smotronControlPlaneSpecMountPortworxVolume = super::K0smotronClusterSpecMountPortworxVolume;
-
-pub type K0smotronControlPlaneSpecMountProjectedSourceClusterTrustBundle =
-    super::K0smotronClusterSpecMountProjectedSourceClusterTrustBundle;
-
-pub type K0smotronControlPlaneSpecMountProjectedSourceConfigMapItem = super::K0smotronClusterSpecMountConfigMapItem;
-
-pub type K0smotronControlPlaneSpecMountProjectedSourceConfigMap =
-    super::K0smotronClusterSpecMountProjectedSourceConfigMap;
-
-pub type K0smotronControlPlaneSpecMountProjectedSourceDownwardApiItemFieldRef =
-    super::K0smotronClusterSpecMountDownwardApiItemFieldRef;
-
-pub type K0smotronControlPlaneSpecMountProjectedSourceDownwardApiItemResourceFieldRef =
-    super::K0smotronClusterSpecMountDownwardApiItemResourceFieldRef;
-
-pub type K0smotronControlPlaneSpecMountProjectedSourceDownwardApiItem = super::K0smotronClusterSpecMountDownwardApiItem;
-
-pub type K0smotronControlPlaneSpecMountProjectedSourceDownwardApi =
-    super::K0smotronClusterSpecMountProjectedSourceDownwardApi;
-
-pub type K0smotronControlPlaneSpecMountProjectedSourcePodCertificate =
-    super::K0smotronClusterSpecMountProjectedSourcePodCertificate;
-
-pub type K0smotronControlPlaneSpecMountProjectedSourceSecretItem = super::K0smotronClusterSpecMountConfigMapItem;
-
-pub type K0smotronControlPlaneSpecMountProjectedSourceSecret = super::K0smotronClusterSpecMountProjectedSourceConfigMap;
-
-pub type K0smotronControlPlaneSpecMountProjectedSourceServiceAccountToken =
-    super::K0smotronClusterSpecMountProjectedSourceServiceAccountToken;
-
-pub type K0smotronControlPlaneSpecMountProjectedSource = super::K0smotronClusterSpecMountProjectedSource;
-
-pub type K0smotronControlPlaneSpecMountProjected = super::K0smotronClusterSpecMountProjected;
-
-pub type K0smotronControlPlaneSpecMountQuobyte = super::K0smotronClusterSpecMountQuobyte;
-
-pub type K0smotronControlPlaneSpecMountRbdSecretRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneSpecMountRbd = super::K0smotronClusterSpecMountRbd;
-
-pub type K0smotronControlPlaneSpecMountScaleIoSecretRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneSpecMountScaleIo = super::K0smotronClusterSpecMountScaleIo;
-
-pub type K0smotronControlPlaneSpecMountSecretItem = super::K0smotronClusterSpecMountConfigMapItem;
-
-pub type K0smotronControlPlaneSpecMountSecret = super::K0smotronClusterSpecMountSecret;
-
-pub type K0smotronControlPlaneSpecMountStorageosSecretRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneSpecMountStorageos = super::K0smotronClusterSpecMountStorageos;
-
-pub type K0smotronControlPlaneSpecMountVsphereVolume = super::K0smotronClusterSpecMountVsphereVolume;
-
-pub type K0smotronControlPlaneSpecMount = super::K0smotronClusterSpecMount;
-
-pub type K0smotronControlPlaneSpecPatchPatch = super::K0smotronClusterSpecPatchPatch;
-
-pub type K0smotronControlPlaneSpecPatchTarget = super::K0smotronClusterSpecPatchTarget;
-
-pub type K0smotronControlPlaneSpecPatch = super::K0smotronClusterSpecPatch;
-
-pub type K0smotronControlPlaneSpecPersistencePersistentVolumeClaimMetadata =
-    super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplateMetadata;
-
-pub type K0smotronControlPlaneSpecPersistencePersistentVolumeClaimStatusModifyVolumeStatus =
-    super::K0smotronClusterSpecPersistencePersistentVolumeClaimStatusModifyVolumeStatus;
-
-pub type K0smotronControlPlaneSpecPersistencePersistentVolumeClaimStatus =
-    super::K0smotronClusterSpecPersistencePersistentVolumeClaimStatus;
-
-pub type K0smotronControlPlaneSpecPersistencePersistentVolumeClaim =
-    super::K0smotronClusterSpecPersistencePersistentVolumeClaim;
-
-pub type K0smotronControlPlaneSpecPersistence = super::K0smotronClusterSpecPersistence;
-
-pub type K0smotronControlPlaneSpecRemoteHostClusterKubeconfigRef =
-    super::K0smotronClusterSpecRemoteHostClusterKubeconfigRef;
-
-pub type K0smotronControlPlaneSpecRemoteHostCluster = super::K0smotronClusterSpecRemoteHostCluster;
-
-pub type K0smotronControlPlaneSpecService = super::K0smotronClusterSpecService;
-
-pub type K0smotronControlPlaneSpecStorageEtcdDefragJob = super::K0smotronClusterSpecStorageEtcdDefragJob;
-
-pub type K0smotronControlPlaneSpecStorageEtcdPersistence = super::K0smotronClusterSpecStorageEtcdPersistence;
-
-pub type K0smotronControlPlaneSpecStorageEtcd = super::K0smotronClusterSpecStorageEtcd;
-
-pub type K0smotronControlPlaneSpecStorageKine = super::K0smotronClusterSpecStorageKine;
-
-pub type K0smotronControlPlaneSpecStorageNatsPersistence = super::K0smotronClusterSpecStorageEtcdPersistence;
-
-pub type K0smotronControlPlaneSpecStorageNats = super::K0smotronClusterSpecStorageNats;
-
-pub type K0smotronControlPlaneSpecStorage = super::K0smotronClusterSpecStorage;
-
 pub type K0smotronControlPlaneSpec = super::K0smotronClusterSpec;
-
-pub type K0smotronControlPlaneStatusInitialization = super::HostedControlPlaneStatusInitialization;
 
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -224,7 +51,7 @@ pub struct K0smotronControlPlaneStatus {
     pub external_managed_control_plane: Option<bool>,
     /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initialization: Option<super::HostedControlPlaneStatusInitialization>,
+    pub initialization: Option<super::K0smotronControlPlaneStatusInitialization>,
     /// Replicas that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
@@ -240,4 +67,13 @@ pub struct K0smotronControlPlaneStatus {
     /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+}
+
+/// What has been reached once; never taken back.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronControlPlaneStatusInitialization {
+    /// Whether the API has answered once; never taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_initialized: Option<bool>,
 }

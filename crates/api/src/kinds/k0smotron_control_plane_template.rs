@@ -11,237 +11,24 @@ use serde::{Deserialize, Serialize};
 pub struct K0smotronControlPlaneTemplate {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::K0smotronControlPlaneTemplateSpec,
 }
 
 impl crate::Kind for K0smotronControlPlaneTemplate {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "controlplane.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "K0smotronControlPlaneTemplate";
     const PLURAL: &'static str = "k0smotroncontrolplanetemplates";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
-}
-
-pub type K0smotronControlPlaneTemplateSpecTemplateMetadata =
-    super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplateMetadata;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecCertificateRef = super::K0smotronClusterSpecCertificateRef;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecIngress = super::K0smotronClusterSpecIngress;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecKubeconfigSecretMetadata =
-    super::ClusterClassSpecControlPlaneMetadata;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMonitoring = super::K0smotronClusterSpecMonitoring;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountAwsElasticBlockStore =
-    super::K0smotronClusterSpecMountAwsElasticBlockStore;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountAzureDisk = super::K0smotronClusterSpecMountAzureDisk;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountAzureFile = super::K0smotronClusterSpecMountAzureFile;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountCephfsSecretRef =
-    super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountCephfs = super::K0smotronClusterSpecMountCephfs;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountCinderSecretRef =
-    super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountCinder = super::K0smotronClusterSpecMountCinder;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountConfigMapItem =
-    super::K0smotronClusterSpecMountConfigMapItem;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountConfigMap = super::K0smotronClusterSpecMountConfigMap;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountCsiNodePublishSecretRef =
-    super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountCsi = super::K0smotronClusterSpecMountCsi;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountDownwardApiItemFieldRef =
-    super::K0smotronClusterSpecMountDownwardApiItemFieldRef;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountDownwardApiItemResourceFieldRef =
-    super::K0smotronClusterSpecMountDownwardApiItemResourceFieldRef;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountDownwardApiItem =
-    super::K0smotronClusterSpecMountDownwardApiItem;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountDownwardApi = super::K0smotronClusterSpecMountDownwardApi;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountEmptyDir = super::K0smotronClusterSpecMountEmptyDir;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountEphemeralVolumeClaimTemplateMetadata =
-    super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplateMetadata;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountEphemeralVolumeClaimTemplate =
-    super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplate;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountEphemeral = super::K0smotronClusterSpecMountEphemeral;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountFc = super::K0smotronClusterSpecMountFc;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountFlexVolumeSecretRef =
-    super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountFlexVolume = super::K0smotronClusterSpecMountFlexVolume;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountFlocker = super::K0smotronClusterSpecMountFlocker;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountGcePersistentDisk =
-    super::K0smotronClusterSpecMountGcePersistentDisk;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountGitRepo = super::K0smotronClusterSpecMountGitRepo;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountGlusterfs = super::K0smotronClusterSpecMountGlusterfs;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountHostPath = super::K0smotronClusterSpecMountHostPath;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountImage = super::K0smotronClusterSpecMountImage;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountIscsiSecretRef =
-    super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountIscsi = super::K0smotronClusterSpecMountIscsi;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountNfs = super::K0smotronClusterSpecMountNfs;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountPersistentVolumeClaim =
-    super::K0smotronClusterSpecMountPersistentVolumeClaim;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountPhotonPersistentDisk =
-    super::K0smotronClusterSpecMountPhotonPersistentDisk;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountPortworxVolume =
-    super::K0smotronClusterSpecMountPortworxVolume;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountProjectedSourceClusterTrustBundle =
-    super::K0smotronClusterSpecMountProjectedSourceClusterTrustBundle;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountProjectedSourceConfigMapItem =
-    super::K0smotronClusterSpecMountConfigMapItem;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountProjectedSourceConfigMap =
-    super::K0smotronClusterSpecMountProjectedSourceConfigMap;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountProjectedSourceDownwardApiItemFieldRef =
-    super::K0smotronClusterSpecMountDownwardApiItemFieldRef;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountProjectedSourceDownwardApiItemResourceFieldRef =
-    super::K0smotronClusterSpecMountDownwardApiItemResourceFieldRef;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountProjectedSourceDownwardApiItem =
-    super::K0smotronClusterSpecMountDownwardApiItem;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountProjectedSourceDownwardApi =
-    super::K0smotronClusterSpecMountProjectedSourceDownwardApi;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountProjectedSourcePodCertificate =
-    super::K0smotronClusterSpecMountProjectedSourcePodCertificate;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountProjectedSourceSecretItem =
-    super::K0smotronClusterSpecMountConfigMapItem;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountProjectedSourceSecret =
-    super::K0smotronClusterSpecMountProjectedSourceConfigMap;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountProjectedSourceServiceAccountToken =
-    super::K0smotronClusterSpecMountProjectedSourceServiceAccountToken;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountProjectedSource =
-    super::K0smotronClusterSpecMountProjectedSource;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountProjected = super::K0smotronClusterSpecMountProjected;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountQuobyte = super::K0smotronClusterSpecMountQuobyte;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountRbdSecretRef =
-    super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountRbd = super::K0smotronClusterSpecMountRbd;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountScaleIoSecretRef =
-    super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountScaleIo = super::K0smotronClusterSpecMountScaleIo;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountSecretItem = super::K0smotronClusterSpecMountConfigMapItem;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountSecret = super::K0smotronClusterSpecMountSecret;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountStorageosSecretRef =
-    super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountStorageos = super::K0smotronClusterSpecMountStorageos;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMountVsphereVolume =
-    super::K0smotronClusterSpecMountVsphereVolume;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecMount = super::K0smotronClusterSpecMount;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecPatchPatch = super::K0smotronClusterSpecPatchPatch;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecPatchTarget = super::K0smotronClusterSpecPatchTarget;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecPatch = super::K0smotronClusterSpecPatch;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecPersistencePersistentVolumeClaimMetadata =
-    super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplateMetadata;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecPersistencePersistentVolumeClaimStatusModifyVolumeStatus =
-    super::K0smotronClusterSpecPersistencePersistentVolumeClaimStatusModifyVolumeStatus;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecPersistencePersistentVolumeClaimStatus =
-    super::K0smotronClusterSpecPersistencePersistentVolumeClaimStatus;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecPersistencePersistentVolumeClaim =
-    super::K0smotronClusterSpecPersistencePersistentVolumeClaim;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecPersistence = super::K0smotronClusterSpecPersistence;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecRemoteHostClusterKubeconfigRef =
-    super::K0smotronClusterSpecRemoteHostClusterKubeconfigRef;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecRemoteHostCluster = super::K0smotronClusterSpecRemoteHostCluster;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecService = super::K0smotronClusterSpecService;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecStorageEtcdDefragJob =
-    super::K0smotronClusterSpecStorageEtcdDefragJob;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecStorageEtcdPersistence =
-    super::K0smotronClusterSpecStorageEtcdPersistence;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecStorageEtcd = super::K0smotronClusterSpecStorageEtcd;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecStorageKine = super::K0smotronClusterSpecStorageKine;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecStorageNatsPersistence =
-    super::K0smotronClusterSpecStorageEtcdPersistence;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecStorageNats = super::K0smotronClusterSpecStorageNats;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpecStorage = super::K0smotronClusterSpecStorage;
-
-pub type K0smotronControlPlaneTemplateSpecTemplateSpec = super::K0smotronClusterSpec;
-
-/// What is made from this.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct K0smotronControlPlaneTemplateSpecTemplate {
-    /// Labels and annotations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::K0smotronClusterSpecMountEphemeralVolumeClaimTemplateMetadata>,
-    /// What is wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spec: Option<super::K0smotronClusterSpec>,
 }
 
 /// What is wanted.
@@ -251,4 +38,16 @@ pub struct K0smotronControlPlaneTemplateSpec {
     /// What is made from this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<super::K0smotronControlPlaneTemplateSpecTemplate>,
+}
+
+/// What is made from this.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct K0smotronControlPlaneTemplateSpecTemplate {
+    /// Labels and annotations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<super::K0sWorkerConfigTemplateSpecTemplateMetadata>,
+    /// What is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<super::K0smotronClusterSpec>,
 }

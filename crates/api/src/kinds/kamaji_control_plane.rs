@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct KamajiControlPlane {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::KamajiControlPlaneSpec,
     /// What was observed last; written by controllers.
@@ -19,14 +20,90 @@ pub struct KamajiControlPlane {
 }
 
 impl crate::Kind for KamajiControlPlane {
+    type Status = super::KamajiControlPlaneStatus;
+
     const GROUP: &'static str = "controlplane.cluster.x-k8s.io";
     const VERSION: &'static str = "v1alpha2";
     const KIND: &'static str = "KamajiControlPlane";
     const PLURAL: &'static str = "kamajicontrolplanes";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KamajiControlPlaneSpec {
+    /// What is installed in the cluster; an empty object asks for an add-on with its defaults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addons: Option<super::KamajiControlPlaneSpecAddons>,
+    /// Admission plug-ins that are enabled in the API server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admission_controllers: Option<Vec<String>>,
+    /// The API server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_server: Option<super::KamajiControlPlaneSpecApiServer>,
+    /// Host and port of the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_endpoint: Option<super::KamajiControlPlaneSpecControlPlaneEndpoint>,
+    /// The controller manager.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller_manager: Option<super::KamajiControlPlaneSpecApiServer>,
+    /// Name of the DataStore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_store_name: Option<String>,
+    /// Resources that are kept in another store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_store_overrides: Option<Vec<super::KamajiControlPlaneSpecDataStoreOverride>>,
+    /// Prefix or database within the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_store_schema: Option<String>,
+    /// User within the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_store_username: Option<String>,
+    /// The pods of the control plane; nothing is the same as an empty object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<super::KamajiControlPlaneSpecDeployment>,
+    /// The translation from etcd's protocol to a database.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kine: Option<super::KamajiControlPlaneSpecKine>,
+    /// The kubelet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubelet: Option<super::KamajiControlPlaneSpecKubelet>,
+    /// Network of the cluster, or of the control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<super::KamajiControlPlaneSpecNetwork>,
+    /// Registry from which images are pulled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry: Option<String>,
+    /// How many replicas are wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// The scheduler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<super::KamajiControlPlaneSpecApiServer>,
+    /// Version of Kubernetes, with or without a leading v.
+    #[serde(default)]
+    pub version: String,
+}
+
+/// What is installed in the cluster; an empty object asks for an add-on with its defaults.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KamajiControlPlaneSpecAddons {
+    /// CoreDNS.
+    #[serde(rename = "coreDNS", default, skip_serializing_if = "Option::is_none")]
+    pub core_dns: Option<super::KamajiControlPlaneSpecAddonsCoreDns>,
+    /// Connections from the API server to nodes, opened by the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub konnectivity: Option<super::KamajiControlPlaneSpecAddonsKonnectivity>,
+    /// kube-proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kube_proxy: Option<super::TenantControlPlaneSpecAddonsCoreDns>,
 }
 
 /// CoreDNS.
@@ -42,6 +119,18 @@ pub struct KamajiControlPlaneSpecAddonsCoreDns {
     /// Tag of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_tag: Option<String>,
+}
+
+/// Connections from the API server to nodes, opened by the nodes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KamajiControlPlaneSpecAddonsKonnectivity {
+    /// The part that runs on nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<super::KamajiControlPlaneSpecAddonsKonnectivityAgent>,
+    /// The server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<super::KamajiControlPlaneSpecAddonsKonnectivityServer>,
 }
 
 /// The part that runs on nodes.
@@ -92,85 +181,6 @@ pub struct KamajiControlPlaneSpecAddonsKonnectivityServer {
     pub version: Option<String>,
 }
 
-/// Connections from the API server to nodes, opened by the nodes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KamajiControlPlaneSpecAddonsKonnectivity {
-    /// The part that runs on nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent: Option<super::KamajiControlPlaneSpecAddonsKonnectivityAgent>,
-    /// The server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server: Option<super::KamajiControlPlaneSpecAddonsKonnectivityServer>,
-}
-
-/// kube-proxy.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KamajiControlPlaneSpecAddonsKubeProxy {
-    /// Registry from which images are pulled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_repository: Option<String>,
-    /// Tag of the image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_tag: Option<String>,
-}
-
-/// What is installed in the cluster; an empty object asks for an add-on with its defaults.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KamajiControlPlaneSpecAddons {
-    /// CoreDNS.
-    #[serde(rename = "coreDNS", default, skip_serializing_if = "Option::is_none")]
-    pub core_dns: Option<super::KamajiControlPlaneSpecAddonsCoreDns>,
-    /// Connections from the API server to nodes, opened by the nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub konnectivity: Option<super::KamajiControlPlaneSpecAddonsKonnectivity>,
-    /// kube-proxy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kube_proxy: Option<super::KamajiControlPlaneSpecAddonsKubeProxy>,
-}
-
-/// Whether the process must be restarted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KamajiControlPlaneSpecApiServerProbesLiveness {
-    /// Failures in a row after which it counts as failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_threshold: Option<i32>,
-    /// Seconds before the first check.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initial_delay_seconds: Option<i32>,
-    /// Seconds between two checks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub period_seconds: Option<i32>,
-    /// Successes in a row after which it counts as healthy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub success_threshold: Option<i32>,
-    /// How long it may take, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout_seconds: Option<i32>,
-}
-
-pub type KamajiControlPlaneSpecApiServerProbesReadiness = super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneSpecApiServerProbesStartup = super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-/// Health checks.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KamajiControlPlaneSpecApiServerProbes {
-    /// Whether the process must be restarted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub liveness: Option<super::KamajiControlPlaneSpecApiServerProbesLiveness>,
-    /// Whether the process can serve.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub readiness: Option<super::KamajiControlPlaneSpecApiServerProbesLiveness>,
-    /// Whether the process has started.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub startup: Option<super::KamajiControlPlaneSpecApiServerProbesLiveness>,
-}
-
 /// The API server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -192,17 +202,53 @@ pub struct KamajiControlPlaneSpecApiServer {
     pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
 }
 
-pub type KamajiControlPlaneSpecControlPlaneEndpoint = super::ClusterSpecControlPlaneEndpoint;
+/// Health checks.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KamajiControlPlaneSpecApiServerProbes {
+    /// Whether the process must be restarted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub liveness: Option<super::KamajiControlPlaneSpecApiServerProbesStartup>,
+    /// Whether the process can serve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness: Option<super::KamajiControlPlaneSpecApiServerProbesStartup>,
+    /// Whether the process has started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub startup: Option<super::KamajiControlPlaneSpecApiServerProbesStartup>,
+}
 
-pub type KamajiControlPlaneSpecControllerManagerProbesLiveness = super::KamajiControlPlaneSpecApiServerProbesLiveness;
+/// Whether the process has started.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KamajiControlPlaneSpecApiServerProbesStartup {
+    /// Failures in a row after which it counts as failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_threshold: Option<i32>,
+    /// Seconds before the first check.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_delay_seconds: Option<i32>,
+    /// Seconds between two checks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period_seconds: Option<i32>,
+    /// Successes in a row after which it counts as healthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub success_threshold: Option<i32>,
+    /// How long it may take, in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_seconds: Option<i32>,
+}
 
-pub type KamajiControlPlaneSpecControllerManagerProbesReadiness = super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneSpecControllerManagerProbesStartup = super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneSpecControllerManagerProbes = super::KamajiControlPlaneSpecApiServerProbes;
-
-pub type KamajiControlPlaneSpecControllerManager = super::KamajiControlPlaneSpecApiServer;
+/// Host and port of the API.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KamajiControlPlaneSpecControlPlaneEndpoint {
+    /// Host name or address of the API; empty until it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Port of the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<i32>,
+}
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -215,43 +261,13 @@ pub struct KamajiControlPlaneSpecDataStoreOverride {
     pub resource: Option<String>,
 }
 
-pub type KamajiControlPlaneSpecDeploymentAdditionalMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-/// Another cluster in which the control plane's pods run.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KamajiControlPlaneSpecDeploymentExternalClusterReference {
-    /// Namespace of the pods.
-    #[serde(default)]
-    pub deployment_namespace: String,
-    /// Key within the Secret with the kubeconfig.
-    #[serde(default)]
-    pub kubeconfig_secret_key: String,
-    /// Name of the Secret with the kubeconfig.
-    #[serde(default)]
-    pub kubeconfig_secret_name: String,
-    /// Namespace of the Secret with the kubeconfig.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubeconfig_secret_namespace: Option<String>,
-}
-
-pub type KamajiControlPlaneSpecDeploymentPodAdditionalMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type KamajiControlPlaneSpecDeploymentProbesLiveness = super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneSpecDeploymentProbesReadiness = super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneSpecDeploymentProbesStartup = super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneSpecDeploymentProbes = super::KamajiControlPlaneSpecApiServerProbes;
-
 /// The pods of the control plane; nothing is the same as an empty object.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KamajiControlPlaneSpecDeployment {
     /// Labels and annotations that are added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub additional_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    pub additional_metadata: Option<super::KamajiControlPlaneTemplateSpecTemplateMetadata>,
     /// Which nodes and neighbours pods prefer or need.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<k8s_openapi::api::core::v1::Affinity>,
@@ -272,7 +288,7 @@ pub struct KamajiControlPlaneSpecDeployment {
     pub node_selector: Option<std::collections::BTreeMap<String, String>>,
     /// Labels and annotations that are added to pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod_additional_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    pub pod_additional_metadata: Option<super::KamajiControlPlaneTemplateSpecTemplateMetadata>,
     /// Health checks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probes: Option<super::KamajiControlPlaneSpecApiServerProbes>,
@@ -293,6 +309,24 @@ pub struct KamajiControlPlaneSpecDeployment {
     pub topology_spread_constraints: Option<Vec<k8s_openapi::api::core::v1::TopologySpreadConstraint>>,
 }
 
+/// Another cluster in which the control plane's pods run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KamajiControlPlaneSpecDeploymentExternalClusterReference {
+    /// Namespace of the pods.
+    #[serde(default)]
+    pub deployment_namespace: String,
+    /// Key within the Secret with the kubeconfig.
+    #[serde(default)]
+    pub kubeconfig_secret_key: String,
+    /// Name of the Secret with the kubeconfig.
+    #[serde(default)]
+    pub kubeconfig_secret_name: String,
+    /// Namespace of the Secret with the kubeconfig.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig_secret_namespace: Option<String>,
+}
+
 /// The translation from etcd's protocol to a database.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -303,6 +337,21 @@ pub struct KamajiControlPlaneSpecKine {
     /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
+}
+
+/// The kubelet.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KamajiControlPlaneSpecKubelet {
+    /// Which driver the kubelet uses for control groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cgroupfs: Option<String>,
+    /// JSON patches of the kubelet's configuration.
+    #[serde(rename = "configurationJSONPatches", default, skip_serializing_if = "Option::is_none")]
+    pub configuration_json_patches: Option<Vec<super::KamajiControlPlaneSpecKubeletConfigurationJsonPatch>>,
+    /// By which of a Node's addresses its kubelet is called, the best first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preferred_address_types: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -322,19 +371,43 @@ pub struct KamajiControlPlaneSpecKubeletConfigurationJsonPatch {
     pub value: Option<serde_json::Value>,
 }
 
-/// The kubelet.
+/// Network of the cluster, or of the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KamajiControlPlaneSpecKubelet {
-    /// Which driver the kubelet uses for control groups.
+pub struct KamajiControlPlaneSpecNetwork {
+    /// Further ports of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cgroupfs: Option<String>,
-    /// JSON patches of the kubelet's configuration.
-    #[serde(rename = "configurationJSONPatches", default, skip_serializing_if = "Option::is_none")]
-    pub configuration_json_patches: Option<Vec<super::KamajiControlPlaneSpecKubeletConfigurationJsonPatch>>,
-    /// By which of a Node's addresses its kubelet is called, the best first.
+    pub additional_service_ports: Option<Vec<super::KamajiControlPlaneSpecNetworkAdditionalServicePort>>,
+    /// The address that the API server tells others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub preferred_address_types: Option<Vec<String>>,
+    pub advertise_address: Option<String>,
+    /// Further names and addresses in the API server's certificate.
+    #[serde(rename = "certSANs", default, skip_serializing_if = "Option::is_none")]
+    pub cert_sans: Option<Vec<String>>,
+    /// Addresses of the DNS Service.
+    #[serde(rename = "dnsServiceIPs", default, skip_serializing_if = "Option::is_none")]
+    pub dns_service_ips: Option<Vec<String>>,
+    /// Gateway through which the API is reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<super::KamajiControlPlaneSpecNetworkGateway>,
+    /// The Ingress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<super::KamajiControlPlaneSpecNetworkIngress>,
+    /// Details of the load balancer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub load_balancer_config: Option<super::KamajiControlPlaneSpecNetworkLoadBalancerConfig>,
+    /// Address that the Service should get; must be the infrastructure's endpoint where that is fixed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_address: Option<String>,
+    /// Annotations of the Service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_annotations: Option<std::collections::BTreeMap<String, String>>,
+    /// Labels of the Service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_labels: Option<std::collections::BTreeMap<String, String>>,
+    /// How the API is exposed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_type: Option<String>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -414,114 +487,6 @@ pub struct KamajiControlPlaneSpecNetworkLoadBalancerConfig {
     pub load_balancer_source_ranges: Option<Vec<String>>,
 }
 
-/// Network of the cluster, or of the control plane.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KamajiControlPlaneSpecNetwork {
-    /// Further ports of the Service.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub additional_service_ports: Option<Vec<super::KamajiControlPlaneSpecNetworkAdditionalServicePort>>,
-    /// The address that the API server tells others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub advertise_address: Option<String>,
-    /// Further names and addresses in the API server's certificate.
-    #[serde(rename = "certSANs", default, skip_serializing_if = "Option::is_none")]
-    pub cert_sans: Option<Vec<String>>,
-    /// Addresses of the DNS Service.
-    #[serde(rename = "dnsServiceIPs", default, skip_serializing_if = "Option::is_none")]
-    pub dns_service_ips: Option<Vec<String>>,
-    /// Gateway through which the API is reached.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gateway: Option<super::KamajiControlPlaneSpecNetworkGateway>,
-    /// The Ingress.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ingress: Option<super::KamajiControlPlaneSpecNetworkIngress>,
-    /// Details of the load balancer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load_balancer_config: Option<super::KamajiControlPlaneSpecNetworkLoadBalancerConfig>,
-    /// Address that the Service should get; must be the infrastructure's endpoint where that is fixed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service_address: Option<String>,
-    /// Annotations of the Service.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service_annotations: Option<std::collections::BTreeMap<String, String>>,
-    /// Labels of the Service.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service_labels: Option<std::collections::BTreeMap<String, String>>,
-    /// How the API is exposed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service_type: Option<String>,
-}
-
-pub type KamajiControlPlaneSpecSchedulerProbesLiveness = super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneSpecSchedulerProbesReadiness = super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneSpecSchedulerProbesStartup = super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneSpecSchedulerProbes = super::KamajiControlPlaneSpecApiServerProbes;
-
-pub type KamajiControlPlaneSpecScheduler = super::KamajiControlPlaneSpecApiServer;
-
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KamajiControlPlaneSpec {
-    /// What is installed in the cluster; an empty object asks for an add-on with its defaults.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub addons: Option<super::KamajiControlPlaneSpecAddons>,
-    /// Admission plug-ins that are enabled in the API server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub admission_controllers: Option<Vec<String>>,
-    /// The API server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_server: Option<super::KamajiControlPlaneSpecApiServer>,
-    /// Host and port of the API.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_endpoint: Option<super::ClusterSpecControlPlaneEndpoint>,
-    /// The controller manager.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub controller_manager: Option<super::KamajiControlPlaneSpecApiServer>,
-    /// Name of the DataStore.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_store_name: Option<String>,
-    /// Resources that are kept in another store.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_store_overrides: Option<Vec<super::KamajiControlPlaneSpecDataStoreOverride>>,
-    /// Prefix or database within the store.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_store_schema: Option<String>,
-    /// User within the store.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_store_username: Option<String>,
-    /// The pods of the control plane; nothing is the same as an empty object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployment: Option<super::KamajiControlPlaneSpecDeployment>,
-    /// The translation from etcd's protocol to a database.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kine: Option<super::KamajiControlPlaneSpecKine>,
-    /// The kubelet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubelet: Option<super::KamajiControlPlaneSpecKubelet>,
-    /// Network of the cluster, or of the control plane.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network: Option<super::KamajiControlPlaneSpecNetwork>,
-    /// Registry from which images are pulled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub registry: Option<String>,
-    /// How many replicas are wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i32>,
-    /// The scheduler.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheduler: Option<super::KamajiControlPlaneSpecApiServer>,
-    /// Version of Kubernetes, with or without a leading v.
-    #[serde(default)]
-    pub version: String,
-}
-
-pub type KamajiControlPlaneStatusInitialization = super::HostedControlPlaneStatusInitialization;
-
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -543,7 +508,7 @@ pub struct KamajiControlPlaneStatus {
     pub failure_reason: Option<String>,
     /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initialization: Option<super::HostedControlPlaneStatusInitialization>,
+    pub initialization: Option<super::KamajiControlPlaneStatusInitialization>,
     /// Whether it is ready.
     #[serde(default)]
     pub ready: bool,
@@ -562,4 +527,13 @@ pub struct KamajiControlPlaneStatus {
     /// The version.
     #[serde(default)]
     pub version: String,
+}
+
+/// What has been reached once; never taken back.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KamajiControlPlaneStatusInitialization {
+    /// Whether the API has answered once; never taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_initialized: Option<bool>,
 }

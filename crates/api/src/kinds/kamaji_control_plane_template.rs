@@ -11,119 +11,58 @@ use serde::{Deserialize, Serialize};
 pub struct KamajiControlPlaneTemplate {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::KamajiControlPlaneTemplateSpec,
 }
 
 impl crate::Kind for KamajiControlPlaneTemplate {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "controlplane.cluster.x-k8s.io";
     const VERSION: &'static str = "v1alpha2";
     const KIND: &'static str = "KamajiControlPlaneTemplate";
     const PLURAL: &'static str = "kamajicontrolplanetemplates";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
 
-pub type KamajiControlPlaneTemplateSpecTemplateMetadata = super::ClusterClassSpecControlPlaneMetadata;
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KamajiControlPlaneTemplateSpec {
+    /// What is made from this.
+    #[serde(default)]
+    pub template: super::KamajiControlPlaneTemplateSpecTemplate,
+}
 
-pub type KamajiControlPlaneTemplateSpecTemplateSpecAddonsCoreDns = super::KamajiControlPlaneSpecAddonsCoreDns;
+/// What is made from this.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KamajiControlPlaneTemplateSpecTemplate {
+    /// Labels and annotations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<super::KamajiControlPlaneTemplateSpecTemplateMetadata>,
+    /// What is wanted.
+    #[serde(default)]
+    pub spec: super::KamajiControlPlaneTemplateSpecTemplateSpec,
+}
 
-pub type KamajiControlPlaneTemplateSpecTemplateSpecAddonsKonnectivityAgent =
-    super::KamajiControlPlaneSpecAddonsKonnectivityAgent;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecAddonsKonnectivityServer =
-    super::KamajiControlPlaneSpecAddonsKonnectivityServer;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecAddonsKonnectivity = super::KamajiControlPlaneSpecAddonsKonnectivity;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecAddonsKubeProxy = super::KamajiControlPlaneSpecAddonsKubeProxy;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecAddons = super::KamajiControlPlaneSpecAddons;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecApiServerProbesLiveness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecApiServerProbesReadiness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecApiServerProbesStartup =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecApiServerProbes = super::KamajiControlPlaneSpecApiServerProbes;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecApiServer = super::KamajiControlPlaneSpecApiServer;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecControllerManagerProbesLiveness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecControllerManagerProbesReadiness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecControllerManagerProbesStartup =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecControllerManagerProbes =
-    super::KamajiControlPlaneSpecApiServerProbes;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecControllerManager = super::KamajiControlPlaneSpecApiServer;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecDataStoreOverride = super::KamajiControlPlaneSpecDataStoreOverride;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecDeploymentAdditionalMetadata =
-    super::ClusterClassSpecControlPlaneMetadata;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecDeploymentExternalClusterReference =
-    super::KamajiControlPlaneSpecDeploymentExternalClusterReference;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecDeploymentPodAdditionalMetadata =
-    super::ClusterClassSpecControlPlaneMetadata;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecDeploymentProbesLiveness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecDeploymentProbesReadiness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecDeploymentProbesStartup =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecDeploymentProbes = super::KamajiControlPlaneSpecApiServerProbes;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecDeployment = super::KamajiControlPlaneSpecDeployment;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecKine = super::KamajiControlPlaneSpecKine;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecKubeletConfigurationJsonPatch =
-    super::KamajiControlPlaneSpecKubeletConfigurationJsonPatch;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecKubelet = super::KamajiControlPlaneSpecKubelet;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecNetworkAdditionalServicePort =
-    super::KamajiControlPlaneSpecNetworkAdditionalServicePort;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecNetworkGateway = super::KamajiControlPlaneSpecNetworkGateway;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecNetworkIngress = super::KamajiControlPlaneSpecNetworkIngress;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecNetworkLoadBalancerConfig =
-    super::KamajiControlPlaneSpecNetworkLoadBalancerConfig;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecNetwork = super::KamajiControlPlaneSpecNetwork;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecSchedulerProbesLiveness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecSchedulerProbesReadiness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecSchedulerProbesStartup =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecSchedulerProbes = super::KamajiControlPlaneSpecApiServerProbes;
-
-pub type KamajiControlPlaneTemplateSpecTemplateSpecScheduler = super::KamajiControlPlaneSpecApiServer;
+/// Labels and annotations.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KamajiControlPlaneTemplateSpecTemplateMetadata {
+    /// Annotations that are set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<std::collections::BTreeMap<String, String>>,
+    /// Labels that are set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<std::collections::BTreeMap<String, String>>,
+}
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -171,25 +110,4 @@ pub struct KamajiControlPlaneTemplateSpecTemplateSpec {
     /// The scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<super::KamajiControlPlaneSpecApiServer>,
-}
-
-/// What is made from this.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KamajiControlPlaneTemplateSpecTemplate {
-    /// Labels and annotations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// What is wanted.
-    #[serde(default)]
-    pub spec: super::KamajiControlPlaneTemplateSpecTemplateSpec,
-}
-
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KamajiControlPlaneTemplateSpec {
-    /// What is made from this.
-    #[serde(default)]
-    pub template: super::KamajiControlPlaneTemplateSpecTemplate,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct KubeadmConfig {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::KubeadmConfigSpec,
     /// What was observed last; written by controllers.
@@ -19,680 +20,18 @@ pub struct KubeadmConfig {
 }
 
 impl crate::Kind for KubeadmConfig {
+    type Status = super::KubeadmConfigStatus;
+
     const GROUP: &'static str = "bootstrap.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "KubeadmConfig";
     const PLURAL: &'static str = "kubeadmconfigs";
+    const OBSERVES_GENERATION: bool = true;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecClusterConfigurationApiServerExtraArg {
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-    /// The value.
-    #[serde(default)]
-    pub value: String,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecClusterConfigurationApiServerExtraVolume {
-    /// Path on the host.
-    #[serde(default)]
-    pub host_path: String,
-    /// Where it is mounted.
-    #[serde(default)]
-    pub mount_path: String,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-    /// Whether something must be there already.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub path_type: Option<String>,
-    /// Whether it cannot be written to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub read_only: Option<bool>,
-}
-
-/// The API server.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecClusterConfigurationApiServer {
-    /// Further names and addresses in the API server's certificate.
-    #[serde(rename = "certSANs", default, skip_serializing_if = "Option::is_none")]
-    pub cert_sans: Option<Vec<String>>,
-    /// Further arguments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extra_args: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
-    /// Further environment variables.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extra_envs: Option<Vec<k8s_openapi::api::core::v1::EnvVar>>,
-    /// Further volumes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extra_volumes: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume>>,
-}
-
-pub type KubeadmConfigSpecClusterConfigurationControllerManagerExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmConfigSpecClusterConfigurationControllerManagerExtraVolume =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume;
-
-/// The controller manager.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecClusterConfigurationControllerManager {
-    /// Further arguments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extra_args: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
-    /// Further environment variables.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extra_envs: Option<Vec<k8s_openapi::api::core::v1::EnvVar>>,
-    /// Further volumes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extra_volumes: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume>>,
-}
-
-pub type KubeadmConfigSpecClusterConfigurationDns = super::KamajiControlPlaneSpecAddonsKubeProxy;
-
-/// Somewhere else.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecClusterConfigurationEtcdExternal {
-    /// File with the authority's certificate.
-    #[serde(default)]
-    pub ca_file: String,
-    /// File with the certificate.
-    #[serde(default)]
-    pub cert_file: String,
-    /// Addresses.
-    #[serde(default)]
-    pub endpoints: Vec<String>,
-    /// File with the key.
-    #[serde(default)]
-    pub key_file: String,
-}
-
-pub type KubeadmConfigSpecClusterConfigurationEtcdLocalExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-/// On the hosts of the control plane.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecClusterConfigurationEtcdLocal {
-    /// Directory of the data.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_dir: Option<String>,
-    /// Further arguments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extra_args: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
-    /// Further environment variables.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extra_envs: Option<Vec<k8s_openapi::api::core::v1::EnvVar>>,
-    /// Registry from which images are pulled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_repository: Option<String>,
-    /// Tag of the image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_tag: Option<String>,
-    /// Further names and addresses in the certificate for peers.
-    #[serde(rename = "peerCertSANs", default, skip_serializing_if = "Option::is_none")]
-    pub peer_cert_sans: Option<Vec<String>>,
-    /// Further names and addresses in the server's certificate.
-    #[serde(rename = "serverCertSANs", default, skip_serializing_if = "Option::is_none")]
-    pub server_cert_sans: Option<Vec<String>>,
-}
-
-/// The etcd.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecClusterConfigurationEtcd {
-    /// Somewhere else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub external: Option<super::KubeadmConfigSpecClusterConfigurationEtcdExternal>,
-    /// On the hosts of the control plane.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub local: Option<super::KubeadmConfigSpecClusterConfigurationEtcdLocal>,
-}
-
-pub type KubeadmConfigSpecClusterConfigurationSchedulerExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmConfigSpecClusterConfigurationSchedulerExtraVolume =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume;
-
-pub type KubeadmConfigSpecClusterConfigurationScheduler = super::KubeadmConfigSpecClusterConfigurationControllerManager;
-
-/// What kubeadm is told about the whole cluster.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecClusterConfiguration {
-    /// The API server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_server: Option<super::KubeadmConfigSpecClusterConfigurationApiServer>,
-    /// Days for which certificates of authorities are valid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ca_certificate_validity_period_days: Option<i32>,
-    /// Days for which certificates are valid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificate_validity_period_days: Option<i32>,
-    /// Directory of the certificates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificates_dir: Option<String>,
-    /// Host and port of the API.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_endpoint: Option<String>,
-    /// The controller manager.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub controller_manager: Option<super::KubeadmConfigSpecClusterConfigurationControllerManager>,
-    /// DNS servers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dns: Option<super::KamajiControlPlaneSpecAddonsKubeProxy>,
-    /// Algorithm of keys.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub encryption_algorithm: Option<String>,
-    /// The etcd.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub etcd: Option<super::KubeadmConfigSpecClusterConfigurationEtcd>,
-    /// Features that are switched on or off.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub feature_gates: Option<std::collections::BTreeMap<String, bool>>,
-    /// Registry from which images are pulled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_repository: Option<String>,
-    /// The scheduler.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheduler: Option<super::KubeadmConfigSpecClusterConfigurationControllerManager>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecDiskSetupFilesystem {
-    /// The device.
-    #[serde(default)]
-    pub device: String,
-    /// Further options.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extra_opts: Option<Vec<String>>,
-    /// The file system.
-    #[serde(default)]
-    pub filesystem: String,
-    /// Name of the label.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub label: Option<String>,
-    /// Whether what is there is overwritten.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overwrite: Option<bool>,
-    /// The partition.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partition: Option<String>,
-    /// File system that is replaced.
-    #[serde(rename = "replaceFS", default, skip_serializing_if = "Option::is_none")]
-    pub replace_fs: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecDiskSetupPartitionDiskLayout {
-    /// Type of the partition.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partition_type: Option<String>,
-    /// Share in percent.
-    #[serde(default)]
-    pub percentage: i32,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecDiskSetupPartition {
-    /// The device.
-    #[serde(default)]
-    pub device: String,
-    /// Partitions of the disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disk_layout: Option<Vec<super::KubeadmConfigSpecDiskSetupPartitionDiskLayout>>,
-    /// Whether the disk is partitioned.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub layout: Option<bool>,
-    /// Whether what is there is overwritten.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overwrite: Option<bool>,
-    /// Type of the partition table.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub table_type: Option<String>,
-}
-
-/// Partitions and file systems.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecDiskSetup {
-    /// File systems that are made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub filesystems: Option<Vec<super::KubeadmConfigSpecDiskSetupFilesystem>>,
-    /// Partitions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub partitions: Option<Vec<super::KubeadmConfigSpecDiskSetupPartition>>,
-}
-
-pub type KubeadmConfigSpecFileContentFromSecret = super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-/// Where the content comes from.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecFileContentFrom {
-    /// A Secret.
-    #[serde(default)]
-    pub secret: super::K0sControllerConfigSpecFileContentFromConfigMapRef,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecFile {
-    /// Whether the content is added to the file instead of replacing it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub append: Option<bool>,
-    /// What is written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub content: Option<String>,
-    /// Where the content comes from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub content_from: Option<super::KubeadmConfigSpecFileContentFrom>,
-    /// How the content is encoded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub encoding: Option<String>,
-    /// User and group that own it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
-    /// Where the file is written.
-    #[serde(default)]
-    pub path: String,
-    /// Permissions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub permissions: Option<String>,
-}
-
-/// Configuration of Container Linux.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecIgnitionContainerLinuxConfig {
-    /// Configuration that is merged into the one that is made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub additional_config: Option<String>,
-    /// Whether host names must resolve.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub strict: Option<bool>,
-}
-
-/// Ignition, instead of cloud-init.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecIgnition {
-    /// Configuration of Container Linux.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub container_linux_config: Option<super::KubeadmConfigSpecIgnitionContainerLinuxConfig>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecInitConfigurationBootstrapToken {
-    /// A description.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// When it expires.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires: Option<String>,
-    /// Groups.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub groups: Option<Vec<String>>,
-    /// The token.
-    #[serde(default)]
-    pub token: String,
-    /// How long it is valid.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ttl_seconds: Option<i32>,
-    /// What it may be used for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub usages: Option<Vec<String>>,
-}
-
-/// Where the API server of this host listens.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecInitConfigurationLocalApiEndpoint {
-    /// The address that the API server tells others.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub advertise_address: Option<String>,
-    /// Port on which the API server listens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bind_port: Option<i32>,
-}
-
-pub type KubeadmConfigSpecInitConfigurationNodeRegistrationKubeletExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmConfigSpecInitConfigurationNodeRegistrationTaint = super::BareMetalHostSpecTaint;
-
-/// How the host registers as a Node.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecInitConfigurationNodeRegistration {
-    /// Socket of the container runtime.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cri_socket: Option<String>,
-    /// Errors of the checks before that do not matter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ignore_preflight_errors: Option<Vec<String>>,
-    /// When images are pulled.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_pull_policy: Option<String>,
-    /// Whether images are pulled one after the other.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_pull_serial: Option<bool>,
-    /// Further arguments of the kubelet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubelet_extra_args: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Taints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taints: Option<Vec<super::BareMetalHostSpecTaint>>,
-}
-
-/// Patches.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecInitConfigurationPatches {
-    /// The directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub directory: Option<String>,
-}
-
-/// How long things may take.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecInitConfigurationTimeouts {
-    /// How long a control plane component may take to become healthy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_component_health_check_seconds: Option<i32>,
-    /// How long a host may look for the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub discovery_seconds: Option<i32>,
-    /// How long a call to etcd may take.
-    #[serde(rename = "etcdAPICallSeconds", default, skip_serializing_if = "Option::is_none")]
-    pub etcd_api_call_seconds: Option<i32>,
-    /// How long the kubelet may take to become healthy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubelet_health_check_seconds: Option<i32>,
-    /// How long a call to the API may take.
-    #[serde(rename = "kubernetesAPICallSeconds", default, skip_serializing_if = "Option::is_none")]
-    pub kubernetes_api_call_seconds: Option<i32>,
-    /// How long the kubelet may take to get its certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls_bootstrap_seconds: Option<i32>,
-}
-
-/// What kubeadm is told on the first control plane host.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecInitConfiguration {
-    /// Tokens by which hosts may join.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bootstrap_tokens: Option<Vec<super::KubeadmConfigSpecInitConfigurationBootstrapToken>>,
-    /// Where the API server of this host listens.
-    #[serde(rename = "localAPIEndpoint", default, skip_serializing_if = "Option::is_none")]
-    pub local_api_endpoint: Option<super::KubeadmConfigSpecInitConfigurationLocalApiEndpoint>,
-    /// How the host registers as a Node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_registration: Option<super::KubeadmConfigSpecInitConfigurationNodeRegistration>,
-    /// Patches.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub patches: Option<super::KubeadmConfigSpecInitConfigurationPatches>,
-    /// Phases of kubeadm that are left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skip_phases: Option<Vec<String>>,
-    /// How long things may take.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeouts: Option<super::KubeadmConfigSpecInitConfigurationTimeouts>,
-}
-
-pub type KubeadmConfigSpecJoinConfigurationControlPlaneLocalApiEndpoint =
-    super::KubeadmConfigSpecInitConfigurationLocalApiEndpoint;
-
-/// The control plane.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecJoinConfigurationControlPlane {
-    /// Where the API server of this host listens.
-    #[serde(rename = "localAPIEndpoint", default, skip_serializing_if = "Option::is_none")]
-    pub local_api_endpoint: Option<super::KubeadmConfigSpecInitConfigurationLocalApiEndpoint>,
-}
-
-/// The bootstrap token.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecJoinConfigurationDiscoveryBootstrapToken {
-    /// Host and port of the API server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_server_endpoint: Option<String>,
-    /// Hashes of the authority's key that joining hosts accept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ca_cert_hashes: Option<Vec<String>>,
-    /// The token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub token: Option<String>,
-    /// Join without checking the authority.
-    #[serde(rename = "unsafeSkipCAVerification", default, skip_serializing_if = "Option::is_none")]
-    pub unsafe_skip_ca_verification: Option<bool>,
-}
-
-/// The cluster.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigCluster {
-    /// Certificate of the authority, PEM.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificate_authority_data: Option<String>,
-    /// Do not check the certificate.
-    #[serde(rename = "insecureSkipTLSVerify", default, skip_serializing_if = "Option::is_none")]
-    pub insecure_skip_tls_verify: Option<bool>,
-    /// Proxy through which the API is called.
-    #[serde(rename = "proxyURL", default, skip_serializing_if = "Option::is_none")]
-    pub proxy_url: Option<String>,
-    /// The server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server: Option<String>,
-    /// Name that the server's certificate must have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls_server_name: Option<String>,
-}
-
-/// Plug-in that authenticates.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserAuthProvider {
-    /// The configuration.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config: Option<std::collections::BTreeMap<String, String>>,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-}
-
-pub type KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserExecEnv =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-/// A command.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserExec {
-    /// Group and version of the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_version: Option<String>,
-    /// Arguments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub args: Option<Vec<String>>,
-    /// The command.
-    #[serde(default)]
-    pub command: String,
-    /// Environment variables.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub env: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
-    /// Whether clusters of several namespaces may use it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provide_cluster_info: Option<bool>,
-}
-
-/// The user.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUser {
-    /// Plug-in that authenticates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub auth_provider: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserAuthProvider>,
-    /// A command.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exec: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserExec>,
-}
-
-/// A kubeconfig.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfig {
-    /// The cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cluster: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigCluster>,
-    /// The user.
-    #[serde(default)]
-    pub user: super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUser,
-}
-
-/// The file.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFile {
-    /// A kubeconfig.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kube_config: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfig>,
-    /// File with a kubeconfig.
-    #[serde(default)]
-    pub kube_config_path: String,
-}
-
-/// How a joining host finds the cluster.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecJoinConfigurationDiscovery {
-    /// The bootstrap token.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bootstrap_token: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryBootstrapToken>,
-    /// The file.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub file: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryFile>,
-    /// Token with which the kubelet gets its certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tls_bootstrap_token: Option<String>,
-}
-
-pub type KubeadmConfigSpecJoinConfigurationNodeRegistrationKubeletExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmConfigSpecJoinConfigurationNodeRegistrationTaint = super::BareMetalHostSpecTaint;
-
-pub type KubeadmConfigSpecJoinConfigurationNodeRegistration = super::KubeadmConfigSpecInitConfigurationNodeRegistration;
-
-pub type KubeadmConfigSpecJoinConfigurationPatches = super::KubeadmConfigSpecInitConfigurationPatches;
-
-pub type KubeadmConfigSpecJoinConfigurationTimeouts = super::KubeadmConfigSpecInitConfigurationTimeouts;
-
-/// What kubeadm is told on hosts that join.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecJoinConfiguration {
-    /// File with the authority's certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ca_cert_path: Option<String>,
-    /// The control plane.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane: Option<super::KubeadmConfigSpecJoinConfigurationControlPlane>,
-    /// How a joining host finds the cluster.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub discovery: Option<super::KubeadmConfigSpecJoinConfigurationDiscovery>,
-    /// How the host registers as a Node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_registration: Option<super::KubeadmConfigSpecInitConfigurationNodeRegistration>,
-    /// Patches.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub patches: Option<super::KubeadmConfigSpecInitConfigurationPatches>,
-    /// Phases of kubeadm that are left out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skip_phases: Option<Vec<String>>,
-    /// How long things may take.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeouts: Option<super::KubeadmConfigSpecInitConfigurationTimeouts>,
-}
-
-/// Time servers.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecNtp {
-    /// Whether it is switched on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub enabled: Option<bool>,
-    /// Servers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub servers: Option<Vec<String>>,
-}
-
-pub type KubeadmConfigSpecUserPasswdFromSecret = super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type KubeadmConfigSpecUserPasswdFrom = super::KubeadmConfigSpecFileContentFrom;
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigSpecUser {
-    /// Full name of the user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gecos: Option<String>,
-    /// Groups.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub groups: Option<String>,
-    /// Home directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub home_dir: Option<String>,
-    /// Whether the setting is not in force.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub inactive: Option<bool>,
-    /// Whether the user can log in without a password only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lock_password: Option<bool>,
-    /// Name of the user.
-    #[serde(default)]
-    pub name: String,
-    /// Hash of the password.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub passwd: Option<String>,
-    /// Where the hash of the password comes from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub passwd_from: Option<super::KubeadmConfigSpecFileContentFrom>,
-    /// First group of the user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub primary_group: Option<String>,
-    /// Login shell.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub shell: Option<String>,
-    /// SSH keys that may log in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ssh_authorized_keys: Option<Vec<String>>,
-    /// What the user may do as root.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sudo: Option<String>,
 }
 
 /// What is wanted.
@@ -743,11 +82,665 @@ pub struct KubeadmConfigSpec {
     pub verbosity: Option<i32>,
 }
 
-pub type KubeadmConfigStatusDeprecatedV1beta1 = super::ClusterStatusDeprecatedV1beta1;
+/// What kubeadm is told about the whole cluster.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecClusterConfiguration {
+    /// The API server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_server: Option<super::KubeadmConfigSpecClusterConfigurationApiServer>,
+    /// Days for which certificates of authorities are valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_certificate_validity_period_days: Option<i32>,
+    /// Days for which certificates are valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_validity_period_days: Option<i32>,
+    /// Directory of the certificates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificates_dir: Option<String>,
+    /// Host and port of the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_endpoint: Option<String>,
+    /// The controller manager.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub controller_manager: Option<super::KubeadmConfigSpecClusterConfigurationScheduler>,
+    /// DNS servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<super::KubeadmConfigSpecClusterConfigurationDns>,
+    /// Algorithm of keys.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encryption_algorithm: Option<String>,
+    /// The etcd.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub etcd: Option<super::KubeadmConfigSpecClusterConfigurationEtcd>,
+    /// Features that are switched on or off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub feature_gates: Option<std::collections::BTreeMap<String, bool>>,
+    /// Registry from which images are pulled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_repository: Option<String>,
+    /// The scheduler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler: Option<super::KubeadmConfigSpecClusterConfigurationScheduler>,
+}
 
-pub type KubeadmConfigStatusDeprecated = super::ClusterStatusDeprecated;
+/// The API server.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecClusterConfigurationApiServer {
+    /// Further names and addresses in the API server's certificate.
+    #[serde(rename = "certSANs", default, skip_serializing_if = "Option::is_none")]
+    pub cert_sans: Option<Vec<String>>,
+    /// Further arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_args: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
+    /// Further environment variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_envs: Option<Vec<k8s_openapi::api::core::v1::EnvVar>>,
+    /// Further volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_volumes: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume>>,
+}
 
-pub type KubeadmConfigStatusInitialization = super::K0sControllerConfigStatusInitialization;
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecClusterConfigurationApiServerExtraArg {
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+    /// The value.
+    #[serde(default)]
+    pub value: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecClusterConfigurationApiServerExtraVolume {
+    /// Path on the host.
+    #[serde(default)]
+    pub host_path: String,
+    /// Where it is mounted.
+    #[serde(default)]
+    pub mount_path: String,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+    /// Whether something must be there already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_type: Option<String>,
+    /// Whether it cannot be written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_only: Option<bool>,
+}
+
+/// DNS servers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecClusterConfigurationDns {
+    /// Registry from which images are pulled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_repository: Option<String>,
+    /// Tag of the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_tag: Option<String>,
+}
+
+/// The etcd.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecClusterConfigurationEtcd {
+    /// Somewhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external: Option<super::KubeadmConfigSpecClusterConfigurationEtcdExternal>,
+    /// On the hosts of the control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub local: Option<super::KubeadmConfigSpecClusterConfigurationEtcdLocal>,
+}
+
+/// Somewhere else.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecClusterConfigurationEtcdExternal {
+    /// File with the authority's certificate.
+    #[serde(default)]
+    pub ca_file: String,
+    /// File with the certificate.
+    #[serde(default)]
+    pub cert_file: String,
+    /// Addresses.
+    #[serde(default)]
+    pub endpoints: Vec<String>,
+    /// File with the key.
+    #[serde(default)]
+    pub key_file: String,
+}
+
+/// On the hosts of the control plane.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecClusterConfigurationEtcdLocal {
+    /// Directory of the data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_dir: Option<String>,
+    /// Further arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_args: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
+    /// Further environment variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_envs: Option<Vec<k8s_openapi::api::core::v1::EnvVar>>,
+    /// Registry from which images are pulled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_repository: Option<String>,
+    /// Tag of the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_tag: Option<String>,
+    /// Further names and addresses in the certificate for peers.
+    #[serde(rename = "peerCertSANs", default, skip_serializing_if = "Option::is_none")]
+    pub peer_cert_sans: Option<Vec<String>>,
+    /// Further names and addresses in the server's certificate.
+    #[serde(rename = "serverCertSANs", default, skip_serializing_if = "Option::is_none")]
+    pub server_cert_sans: Option<Vec<String>>,
+}
+
+/// The scheduler.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecClusterConfigurationScheduler {
+    /// Further arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_args: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
+    /// Further environment variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_envs: Option<Vec<k8s_openapi::api::core::v1::EnvVar>>,
+    /// Further volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_volumes: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume>>,
+}
+
+/// Partitions and file systems.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecDiskSetup {
+    /// File systems that are made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filesystems: Option<Vec<super::KubeadmConfigSpecDiskSetupFilesystem>>,
+    /// Partitions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partitions: Option<Vec<super::KubeadmConfigSpecDiskSetupPartition>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecDiskSetupFilesystem {
+    /// The device.
+    #[serde(default)]
+    pub device: String,
+    /// Further options.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_opts: Option<Vec<String>>,
+    /// The file system.
+    #[serde(default)]
+    pub filesystem: String,
+    /// Name of the label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// Whether what is there is overwritten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overwrite: Option<bool>,
+    /// The partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<String>,
+    /// File system that is replaced.
+    #[serde(rename = "replaceFS", default, skip_serializing_if = "Option::is_none")]
+    pub replace_fs: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecDiskSetupPartition {
+    /// The device.
+    #[serde(default)]
+    pub device: String,
+    /// Partitions of the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk_layout: Option<Vec<super::KubeadmConfigSpecDiskSetupPartitionDiskLayout>>,
+    /// Whether the disk is partitioned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<bool>,
+    /// Whether what is there is overwritten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overwrite: Option<bool>,
+    /// Type of the partition table.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table_type: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecDiskSetupPartitionDiskLayout {
+    /// Type of the partition.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition_type: Option<String>,
+    /// Share in percent.
+    #[serde(default)]
+    pub percentage: i32,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecFile {
+    /// Whether the content is added to the file instead of replacing it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub append: Option<bool>,
+    /// What is written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    /// Where the content comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_from: Option<super::KubeadmConfigSpecUserPasswdFrom>,
+    /// How the content is encoded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<String>,
+    /// User and group that own it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// Where the file is written.
+    #[serde(default)]
+    pub path: String,
+    /// Permissions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub permissions: Option<String>,
+}
+
+/// Ignition, instead of cloud-init.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecIgnition {
+    /// Configuration of Container Linux.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_linux_config: Option<super::KubeadmConfigSpecIgnitionContainerLinuxConfig>,
+}
+
+/// Configuration of Container Linux.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecIgnitionContainerLinuxConfig {
+    /// Configuration that is merged into the one that is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub additional_config: Option<String>,
+    /// Whether host names must resolve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strict: Option<bool>,
+}
+
+/// What kubeadm is told on the first control plane host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecInitConfiguration {
+    /// Tokens by which hosts may join.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_tokens: Option<Vec<super::KubeadmConfigSpecInitConfigurationBootstrapToken>>,
+    /// Where the API server of this host listens.
+    #[serde(rename = "localAPIEndpoint", default, skip_serializing_if = "Option::is_none")]
+    pub local_api_endpoint: Option<super::KubeadmConfigSpecInitConfigurationLocalApiEndpoint>,
+    /// How the host registers as a Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_registration: Option<super::KubeadmConfigSpecInitConfigurationNodeRegistration>,
+    /// Patches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patches: Option<super::KubeadmConfigSpecInitConfigurationPatches>,
+    /// Phases of kubeadm that are left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skip_phases: Option<Vec<String>>,
+    /// How long things may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<super::KubeadmConfigSpecInitConfigurationTimeouts>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecInitConfigurationBootstrapToken {
+    /// A description.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// When it expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires: Option<String>,
+    /// Groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Vec<String>>,
+    /// The token.
+    #[serde(default)]
+    pub token: String,
+    /// How long it is valid.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<i32>,
+    /// What it may be used for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usages: Option<Vec<String>>,
+}
+
+/// Where the API server of this host listens.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecInitConfigurationLocalApiEndpoint {
+    /// The address that the API server tells others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advertise_address: Option<String>,
+    /// Port on which the API server listens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bind_port: Option<i32>,
+}
+
+/// How the host registers as a Node.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecInitConfigurationNodeRegistration {
+    /// Socket of the container runtime.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cri_socket: Option<String>,
+    /// Errors of the checks before that do not matter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore_preflight_errors: Option<Vec<String>>,
+    /// When images are pulled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<String>,
+    /// Whether images are pulled one after the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_pull_serial: Option<bool>,
+    /// Further arguments of the kubelet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubelet_extra_args: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Taints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<super::KubeadmConfigSpecInitConfigurationNodeRegistrationTaint>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecInitConfigurationNodeRegistrationTaint {
+    /// What the taint does.
+    #[serde(default)]
+    pub effect: String,
+    /// The key.
+    #[serde(default)]
+    pub key: String,
+    /// When it was added.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_added: Option<String>,
+    /// The value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+}
+
+/// Patches.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecInitConfigurationPatches {
+    /// The directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+}
+
+/// How long things may take.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecInitConfigurationTimeouts {
+    /// How long a control plane component may take to become healthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_component_health_check_seconds: Option<i32>,
+    /// How long a host may look for the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discovery_seconds: Option<i32>,
+    /// How long a call to etcd may take.
+    #[serde(rename = "etcdAPICallSeconds", default, skip_serializing_if = "Option::is_none")]
+    pub etcd_api_call_seconds: Option<i32>,
+    /// How long the kubelet may take to become healthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubelet_health_check_seconds: Option<i32>,
+    /// How long a call to the API may take.
+    #[serde(rename = "kubernetesAPICallSeconds", default, skip_serializing_if = "Option::is_none")]
+    pub kubernetes_api_call_seconds: Option<i32>,
+    /// How long the kubelet may take to get its certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_bootstrap_seconds: Option<i32>,
+}
+
+/// What kubeadm is told on hosts that join.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecJoinConfiguration {
+    /// File with the authority's certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_cert_path: Option<String>,
+    /// The control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane: Option<super::KubeadmConfigSpecJoinConfigurationControlPlane>,
+    /// How a joining host finds the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discovery: Option<super::KubeadmConfigSpecJoinConfigurationDiscovery>,
+    /// How the host registers as a Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_registration: Option<super::KubeadmConfigSpecInitConfigurationNodeRegistration>,
+    /// Patches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub patches: Option<super::KubeadmConfigSpecInitConfigurationPatches>,
+    /// Phases of kubeadm that are left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skip_phases: Option<Vec<String>>,
+    /// How long things may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<super::KubeadmConfigSpecInitConfigurationTimeouts>,
+}
+
+/// The control plane.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecJoinConfigurationControlPlane {
+    /// Where the API server of this host listens.
+    #[serde(rename = "localAPIEndpoint", default, skip_serializing_if = "Option::is_none")]
+    pub local_api_endpoint: Option<super::KubeadmConfigSpecInitConfigurationLocalApiEndpoint>,
+}
+
+/// How a joining host finds the cluster.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecJoinConfigurationDiscovery {
+    /// The bootstrap token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap_token: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryBootstrapToken>,
+    /// The file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryFile>,
+    /// Token with which the kubelet gets its certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_bootstrap_token: Option<String>,
+}
+
+/// The bootstrap token.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecJoinConfigurationDiscoveryBootstrapToken {
+    /// Host and port of the API server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_server_endpoint: Option<String>,
+    /// Hashes of the authority's key that joining hosts accept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca_cert_hashes: Option<Vec<String>>,
+    /// The token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Join without checking the authority.
+    #[serde(rename = "unsafeSkipCAVerification", default, skip_serializing_if = "Option::is_none")]
+    pub unsafe_skip_ca_verification: Option<bool>,
+}
+
+/// The file.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFile {
+    /// A kubeconfig.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kube_config: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfig>,
+    /// File with a kubeconfig.
+    #[serde(default)]
+    pub kube_config_path: String,
+}
+
+/// A kubeconfig.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfig {
+    /// The cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigCluster>,
+    /// The user.
+    #[serde(default)]
+    pub user: super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUser,
+}
+
+/// The cluster.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigCluster {
+    /// Certificate of the authority, PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate_authority_data: Option<String>,
+    /// Do not check the certificate.
+    #[serde(rename = "insecureSkipTLSVerify", default, skip_serializing_if = "Option::is_none")]
+    pub insecure_skip_tls_verify: Option<bool>,
+    /// Proxy through which the API is called.
+    #[serde(rename = "proxyURL", default, skip_serializing_if = "Option::is_none")]
+    pub proxy_url: Option<String>,
+    /// The server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Name that the server's certificate must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls_server_name: Option<String>,
+}
+
+/// The user.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUser {
+    /// Plug-in that authenticates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth_provider: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserAuthProvider>,
+    /// A command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exec: Option<super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserExec>,
+}
+
+/// Plug-in that authenticates.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserAuthProvider {
+    /// The configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config: Option<std::collections::BTreeMap<String, String>>,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// A command.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserExec {
+    /// Group and version of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_version: Option<String>,
+    /// Arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<String>>,
+    /// The command.
+    #[serde(default)]
+    pub command: String,
+    /// Environment variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env: Option<Vec<super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg>>,
+    /// Whether clusters of several namespaces may use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provide_cluster_info: Option<bool>,
+}
+
+/// Time servers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecNtp {
+    /// Whether it is switched on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// Servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub servers: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecUser {
+    /// Full name of the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gecos: Option<String>,
+    /// Groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<String>,
+    /// Home directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home_dir: Option<String>,
+    /// Whether the setting is not in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inactive: Option<bool>,
+    /// Whether the user can log in without a password only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lock_password: Option<bool>,
+    /// Name of the user.
+    #[serde(default)]
+    pub name: String,
+    /// Hash of the password.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passwd: Option<String>,
+    /// Where the hash of the password comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub passwd_from: Option<super::KubeadmConfigSpecUserPasswdFrom>,
+    /// First group of the user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary_group: Option<String>,
+    /// Login shell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell: Option<String>,
+    /// SSH keys that may log in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_authorized_keys: Option<Vec<String>>,
+    /// What the user may do as root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sudo: Option<String>,
+}
+
+/// Where the hash of the password comes from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecUserPasswdFrom {
+    /// A Secret.
+    #[serde(default)]
+    pub secret: super::KubeadmConfigSpecUserPasswdFromSecret,
+}
+
+/// A Secret.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigSpecUserPasswdFromSecret {
+    /// The key.
+    #[serde(default)]
+    pub key: String,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+}
 
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -764,8 +757,17 @@ pub struct KubeadmConfigStatus {
     pub deprecated: Option<super::ClusterStatusDeprecated>,
     /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initialization: Option<super::K0sControllerConfigStatusInitialization>,
+    pub initialization: Option<super::KubeadmConfigStatusInitialization>,
     /// Generation of the spec that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+/// What has been reached once; never taken back.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigStatusInitialization {
+    /// Whether the bootstrap data is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_secret_created: Option<bool>,
 }

@@ -11,179 +11,24 @@ use serde::{Deserialize, Serialize};
 pub struct KubeadmConfigTemplate {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::KubeadmConfigTemplateSpec,
 }
 
 impl crate::Kind for KubeadmConfigTemplate {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "bootstrap.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "KubeadmConfigTemplate";
     const PLURAL: &'static str = "kubeadmconfigtemplates";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
-}
-
-pub type KubeadmConfigTemplateSpecTemplateMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationApiServerExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationApiServerExtraVolume =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationApiServer =
-    super::KubeadmConfigSpecClusterConfigurationApiServer;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationControllerManagerExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationControllerManagerExtraVolume =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationControllerManager =
-    super::KubeadmConfigSpecClusterConfigurationControllerManager;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationDns = super::KamajiControlPlaneSpecAddonsKubeProxy;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationEtcdExternal =
-    super::KubeadmConfigSpecClusterConfigurationEtcdExternal;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationEtcdLocalExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationEtcdLocal =
-    super::KubeadmConfigSpecClusterConfigurationEtcdLocal;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationEtcd =
-    super::KubeadmConfigSpecClusterConfigurationEtcd;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationSchedulerExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationSchedulerExtraVolume =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecClusterConfigurationScheduler =
-    super::KubeadmConfigSpecClusterConfigurationControllerManager;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecClusterConfiguration = super::KubeadmConfigSpecClusterConfiguration;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecDiskSetupFilesystem = super::KubeadmConfigSpecDiskSetupFilesystem;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecDiskSetupPartitionDiskLayout =
-    super::KubeadmConfigSpecDiskSetupPartitionDiskLayout;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecDiskSetupPartition = super::KubeadmConfigSpecDiskSetupPartition;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecDiskSetup = super::KubeadmConfigSpecDiskSetup;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecFileContentFromSecret =
-    super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecFileContentFrom = super::KubeadmConfigSpecFileContentFrom;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecFile = super::KubeadmConfigSpecFile;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecIgnitionContainerLinuxConfig =
-    super::KubeadmConfigSpecIgnitionContainerLinuxConfig;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecIgnition = super::KubeadmConfigSpecIgnition;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecInitConfigurationBootstrapToken =
-    super::KubeadmConfigSpecInitConfigurationBootstrapToken;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecInitConfigurationLocalApiEndpoint =
-    super::KubeadmConfigSpecInitConfigurationLocalApiEndpoint;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecInitConfigurationNodeRegistrationKubeletExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecInitConfigurationNodeRegistrationTaint = super::BareMetalHostSpecTaint;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecInitConfigurationNodeRegistration =
-    super::KubeadmConfigSpecInitConfigurationNodeRegistration;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecInitConfigurationPatches =
-    super::KubeadmConfigSpecInitConfigurationPatches;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecInitConfigurationTimeouts =
-    super::KubeadmConfigSpecInitConfigurationTimeouts;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecInitConfiguration = super::KubeadmConfigSpecInitConfiguration;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationControlPlaneLocalApiEndpoint =
-    super::KubeadmConfigSpecInitConfigurationLocalApiEndpoint;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationControlPlane =
-    super::KubeadmConfigSpecJoinConfigurationControlPlane;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationDiscoveryBootstrapToken =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryBootstrapToken;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationDiscoveryFileKubeConfigCluster =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigCluster;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationDiscoveryFileKubeConfigUserAuthProvider =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserAuthProvider;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationDiscoveryFileKubeConfigUserExecEnv =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationDiscoveryFileKubeConfigUserExec =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserExec;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationDiscoveryFileKubeConfigUser =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUser;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationDiscoveryFileKubeConfig =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfig;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationDiscoveryFile =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFile;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationDiscovery =
-    super::KubeadmConfigSpecJoinConfigurationDiscovery;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationNodeRegistrationKubeletExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationNodeRegistrationTaint = super::BareMetalHostSpecTaint;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationNodeRegistration =
-    super::KubeadmConfigSpecInitConfigurationNodeRegistration;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationPatches =
-    super::KubeadmConfigSpecInitConfigurationPatches;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfigurationTimeouts =
-    super::KubeadmConfigSpecInitConfigurationTimeouts;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecJoinConfiguration = super::KubeadmConfigSpecJoinConfiguration;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecNtp = super::KubeadmConfigSpecNtp;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecUserPasswdFromSecret =
-    super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecUserPasswdFrom = super::KubeadmConfigSpecFileContentFrom;
-
-pub type KubeadmConfigTemplateSpecTemplateSpecUser = super::KubeadmConfigSpecUser;
-
-pub type KubeadmConfigTemplateSpecTemplateSpec = super::KubeadmConfigSpec;
-
-/// What is made from this.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmConfigTemplateSpecTemplate {
-    /// Labels and annotations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// What is wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spec: Option<super::KubeadmConfigSpec>,
 }
 
 /// What is wanted.
@@ -193,4 +38,16 @@ pub struct KubeadmConfigTemplateSpec {
     /// What is made from this.
     #[serde(default)]
     pub template: super::KubeadmConfigTemplateSpecTemplate,
+}
+
+/// What is made from this.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmConfigTemplateSpecTemplate {
+    /// Labels and annotations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<super::MachineSetSpecTemplateMetadata>,
+    /// What is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<super::KubeadmConfigSpec>,
 }

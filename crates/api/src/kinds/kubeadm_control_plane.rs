@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct KubeadmControlPlane {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::KubeadmControlPlaneSpec,
     /// What was observed last; written by controllers.
@@ -19,190 +20,45 @@ pub struct KubeadmControlPlane {
 }
 
 impl crate::Kind for KubeadmControlPlane {
+    type Status = super::KubeadmControlPlaneStatus;
+
     const GROUP: &'static str = "controlplane.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "KubeadmControlPlane";
     const PLURAL: &'static str = "kubeadmcontrolplanes";
+    const OBSERVES_GENERATION: bool = true;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
 
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecClusterConfigurationApiServerExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecClusterConfigurationApiServerExtraVolume =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecClusterConfigurationApiServer =
-    super::KubeadmConfigSpecClusterConfigurationApiServer;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecClusterConfigurationControllerManagerExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecClusterConfigurationControllerManagerExtraVolume =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecClusterConfigurationControllerManager =
-    super::KubeadmConfigSpecClusterConfigurationControllerManager;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecClusterConfigurationDns = super::KamajiControlPlaneSpecAddonsKubeProxy;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecClusterConfigurationEtcdExternal =
-    super::KubeadmConfigSpecClusterConfigurationEtcdExternal;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecClusterConfigurationEtcdLocalExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecClusterConfigurationEtcdLocal =
-    super::KubeadmConfigSpecClusterConfigurationEtcdLocal;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecClusterConfigurationEtcd =
-    super::KubeadmConfigSpecClusterConfigurationEtcd;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecClusterConfigurationSchedulerExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecClusterConfigurationSchedulerExtraVolume =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecClusterConfigurationScheduler =
-    super::KubeadmConfigSpecClusterConfigurationControllerManager;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecClusterConfiguration = super::KubeadmConfigSpecClusterConfiguration;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecDiskSetupFilesystem = super::KubeadmConfigSpecDiskSetupFilesystem;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecDiskSetupPartitionDiskLayout =
-    super::KubeadmConfigSpecDiskSetupPartitionDiskLayout;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecDiskSetupPartition = super::KubeadmConfigSpecDiskSetupPartition;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecDiskSetup = super::KubeadmConfigSpecDiskSetup;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecFileContentFromSecret =
-    super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecFileContentFrom = super::KubeadmConfigSpecFileContentFrom;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecFile = super::KubeadmConfigSpecFile;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecIgnitionContainerLinuxConfig =
-    super::KubeadmConfigSpecIgnitionContainerLinuxConfig;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecIgnition = super::KubeadmConfigSpecIgnition;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecInitConfigurationBootstrapToken =
-    super::KubeadmConfigSpecInitConfigurationBootstrapToken;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecInitConfigurationLocalApiEndpoint =
-    super::KubeadmConfigSpecInitConfigurationLocalApiEndpoint;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecInitConfigurationNodeRegistrationKubeletExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecInitConfigurationNodeRegistrationTaint = super::BareMetalHostSpecTaint;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecInitConfigurationNodeRegistration =
-    super::KubeadmConfigSpecInitConfigurationNodeRegistration;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecInitConfigurationPatches =
-    super::KubeadmConfigSpecInitConfigurationPatches;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecInitConfigurationTimeouts =
-    super::KubeadmConfigSpecInitConfigurationTimeouts;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecInitConfiguration = super::KubeadmConfigSpecInitConfiguration;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationControlPlaneLocalApiEndpoint =
-    super::KubeadmConfigSpecInitConfigurationLocalApiEndpoint;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationControlPlane =
-    super::KubeadmConfigSpecJoinConfigurationControlPlane;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationDiscoveryBootstrapToken =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryBootstrapToken;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigCluster =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigCluster;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserAuthProvider =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserAuthProvider;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserExecEnv =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserExec =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserExec;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUser =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUser;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfig =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfig;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationDiscoveryFile =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFile;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationDiscovery =
-    super::KubeadmConfigSpecJoinConfigurationDiscovery;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationNodeRegistrationKubeletExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationNodeRegistrationTaint = super::BareMetalHostSpecTaint;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationNodeRegistration =
-    super::KubeadmConfigSpecInitConfigurationNodeRegistration;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationPatches =
-    super::KubeadmConfigSpecInitConfigurationPatches;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfigurationTimeouts =
-    super::KubeadmConfigSpecInitConfigurationTimeouts;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecJoinConfiguration = super::KubeadmConfigSpecJoinConfiguration;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecNtp = super::KubeadmConfigSpecNtp;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecUserPasswdFromSecret =
-    super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecUserPasswdFrom = super::KubeadmConfigSpecFileContentFrom;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpecUser = super::KubeadmConfigSpecUser;
-
-pub type KubeadmControlPlaneSpecKubeadmConfigSpec = super::KubeadmConfigSpec;
-
-pub type KubeadmControlPlaneSpecMachineNaming = super::ClusterClassSpecControlPlaneNaming;
-
-pub type KubeadmControlPlaneSpecMachineTemplateMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type KubeadmControlPlaneSpecMachineTemplateSpecDeletion = super::ClusterClassSpecControlPlaneDeletion;
-
-pub type KubeadmControlPlaneSpecMachineTemplateSpecInfrastructureRef = super::ClusterSpecControlPlaneRef;
-
-pub type KubeadmControlPlaneSpecMachineTemplateSpecReadinessGate = super::ClusterClassSpecAvailabilityGate;
-
-pub type KubeadmControlPlaneSpecMachineTemplateSpecTaint = super::ClusterClassSpecControlPlaneTaint;
-
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KubeadmControlPlaneSpecMachineTemplateSpec {
-    /// What happens when a Machine is deleted.
+pub struct KubeadmControlPlaneSpec {
+    /// Bootstrap data of the control plane's hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deletion: Option<super::ClusterClassSpecControlPlaneDeletion>,
-    /// The object that is the infrastructure.
+    pub kubeadm_config_spec: Option<super::KubeadmConfigSpec>,
+    /// How Machines are named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine_naming: Option<super::MachineSetSpecMachineNaming>,
+    /// What the control plane's Machines look like.
     #[serde(default)]
-    pub infrastructure_ref: super::ClusterSpecControlPlaneRef,
-    /// Further conditions that must hold for it to be ready.
+    pub machine_template: super::KubeadmControlPlaneSpecMachineTemplate,
+    /// What is done about unhealthy Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub readiness_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
-    /// Taints.
+    pub remediation: Option<super::KubeadmControlPlaneSpecRemediation>,
+    /// How many replicas are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
+    pub replicas: Option<i32>,
+    /// When and how Machines are replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollout: Option<super::KubeadmControlPlaneSpecRollout>,
+    /// Version of Kubernetes, with or without a leading v.
+    #[serde(default)]
+    pub version: String,
 }
 
 /// What the control plane's Machines look like.
@@ -211,10 +67,28 @@ pub struct KubeadmControlPlaneSpecMachineTemplateSpec {
 pub struct KubeadmControlPlaneSpecMachineTemplate {
     /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    pub metadata: Option<super::MachineSetSpecTemplateMetadata>,
     /// What is wanted.
     #[serde(default)]
     pub spec: super::KubeadmControlPlaneSpecMachineTemplateSpec,
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmControlPlaneSpecMachineTemplateSpec {
+    /// What happens when a Machine is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion: Option<super::MachineSpecDeletion>,
+    /// The object that is the infrastructure.
+    #[serde(default)]
+    pub infrastructure_ref: super::IPAddressSpecPoolRef,
+    /// Further conditions that must hold for it to be ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness_gates: Option<Vec<super::MachineSpecReadinessGate>>,
+    /// Taints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<super::MachineSpecTaint>>,
 }
 
 /// What is done about unhealthy Machines.
@@ -232,36 +106,6 @@ pub struct KubeadmControlPlaneSpecRemediation {
     pub retry_period_seconds: Option<i32>,
 }
 
-/// What makes replacement due.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmControlPlaneSpecRolloutBefore {
-    /// Days before the end of a certificate at which its host is replaced.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificates_expiry_days: Option<i32>,
-}
-
-/// How old ones are replaced by new ones.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmControlPlaneSpecRolloutStrategyRollingUpdate {
-    /// How many more than wanted there may be during a rollout, as a number or a percentage.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_surge: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
-}
-
-/// How it is done.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmControlPlaneSpecRolloutStrategy {
-    /// How old ones are replaced by new ones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rolling_update: Option<super::KubeadmControlPlaneSpecRolloutStrategyRollingUpdate>,
-    /// The type.
-    #[serde(rename = "type", default)]
-    pub r#type: String,
-}
-
 /// When and how Machines are replaced.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -277,31 +121,82 @@ pub struct KubeadmControlPlaneSpecRollout {
     pub strategy: Option<super::KubeadmControlPlaneSpecRolloutStrategy>,
 }
 
-/// What is wanted.
+/// What makes replacement due.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KubeadmControlPlaneSpec {
-    /// Bootstrap data of the control plane's hosts.
+pub struct KubeadmControlPlaneSpecRolloutBefore {
+    /// Days before the end of a certificate at which its host is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubeadm_config_spec: Option<super::KubeadmConfigSpec>,
-    /// How Machines are named.
+    pub certificates_expiry_days: Option<i32>,
+}
+
+/// How it is done.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmControlPlaneSpecRolloutStrategy {
+    /// How old ones are replaced by new ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine_naming: Option<super::ClusterClassSpecControlPlaneNaming>,
-    /// What the control plane's Machines look like.
-    #[serde(default)]
-    pub machine_template: super::KubeadmControlPlaneSpecMachineTemplate,
-    /// What is done about unhealthy Machines.
+    pub rolling_update: Option<super::KubeadmControlPlaneSpecRolloutStrategyRollingUpdate>,
+    /// The type.
+    #[serde(rename = "type", default)]
+    pub r#type: String,
+}
+
+/// How old ones are replaced by new ones.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmControlPlaneSpecRolloutStrategyRollingUpdate {
+    /// How many more than wanted there may be during a rollout, as a number or a percentage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remediation: Option<super::KubeadmControlPlaneSpecRemediation>,
-    /// How many replicas are wanted.
+    pub max_surge: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
+}
+
+/// What was observed last; written by controllers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmControlPlaneStatus {
+    /// Replicas that have been ready for long enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_replicas: Option<i32>,
+    /// What holds and what does not, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What only older versions know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deprecated: Option<super::KubeadmControlPlaneStatusDeprecated>,
+    /// What has been reached once; never taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initialization: Option<super::KubeadmControlPlaneStatusInitialization>,
+    /// The last replacement of an unhealthy Machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_remediation: Option<super::KubeadmControlPlaneStatusLastRemediation>,
+    /// Generation of the spec that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Replicas that are ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_replicas: Option<i32>,
+    /// How many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// When and how Machines are replaced.
+    /// Labels of the objects that belong to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rollout: Option<super::KubeadmControlPlaneSpecRollout>,
-    /// Version of Kubernetes, with or without a leading v.
-    #[serde(default)]
-    pub version: String,
+    pub selector: Option<String>,
+    /// Replicas that are as their template says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_to_date_replicas: Option<i32>,
+    /// The version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+/// What only older versions know.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeadmControlPlaneStatusDeprecated {
+    /// What only v1beta1 knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub v1beta1: Option<super::KubeadmControlPlaneStatusDeprecatedV1beta1>,
 }
 
 /// What only v1beta1 knows.
@@ -328,16 +223,14 @@ pub struct KubeadmControlPlaneStatusDeprecatedV1beta1 {
     pub updated_replicas: Option<i32>,
 }
 
-/// What only older versions know.
+/// What has been reached once; never taken back.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KubeadmControlPlaneStatusDeprecated {
-    /// What only v1beta1 knows.
+pub struct KubeadmControlPlaneStatusInitialization {
+    /// Whether the API has answered once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub v1beta1: Option<super::KubeadmControlPlaneStatusDeprecatedV1beta1>,
+    pub control_plane_initialized: Option<bool>,
 }
-
-pub type KubeadmControlPlaneStatusInitialization = super::HostedControlPlaneStatusInitialization;
 
 /// The last replacement of an unhealthy Machine.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -352,43 +245,4 @@ pub struct KubeadmControlPlaneStatusLastRemediation {
     /// When.
     #[serde(default)]
     pub time: String,
-}
-
-/// What was observed last; written by controllers.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeadmControlPlaneStatus {
-    /// Replicas that have been ready for long enough.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub available_replicas: Option<i32>,
-    /// What holds and what does not, and why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<Vec<crate::conditions::Condition>>,
-    /// What only older versions know.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deprecated: Option<super::KubeadmControlPlaneStatusDeprecated>,
-    /// What has been reached once; never taken back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initialization: Option<super::HostedControlPlaneStatusInitialization>,
-    /// The last replacement of an unhealthy Machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_remediation: Option<super::KubeadmControlPlaneStatusLastRemediation>,
-    /// Generation of the spec that was looked at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Replicas that are ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ready_replicas: Option<i32>,
-    /// How many.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i32>,
-    /// Labels of the objects that belong to it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub selector: Option<String>,
-    /// Replicas that are as their template says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub up_to_date_replicas: Option<i32>,
-    /// The version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
 }

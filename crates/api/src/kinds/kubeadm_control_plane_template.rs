@@ -11,223 +11,46 @@ use serde::{Deserialize, Serialize};
 pub struct KubeadmControlPlaneTemplate {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::KubeadmControlPlaneTemplateSpec,
 }
 
 impl crate::Kind for KubeadmControlPlaneTemplate {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "controlplane.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "KubeadmControlPlaneTemplate";
     const PLURAL: &'static str = "kubeadmcontrolplanetemplates";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
 
-pub type KubeadmControlPlaneTemplateSpecTemplateMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecClusterConfigurationApiServerExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecClusterConfigurationApiServerExtraVolume =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecClusterConfigurationApiServer =
-    super::KubeadmConfigSpecClusterConfigurationApiServer;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecClusterConfigurationControllerManagerExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecClusterConfigurationControllerManagerExtraVolume =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecClusterConfigurationControllerManager =
-    super::KubeadmConfigSpecClusterConfigurationControllerManager;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecClusterConfigurationDns =
-    super::KamajiControlPlaneSpecAddonsKubeProxy;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecClusterConfigurationEtcdExternal =
-    super::KubeadmConfigSpecClusterConfigurationEtcdExternal;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecClusterConfigurationEtcdLocalExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecClusterConfigurationEtcdLocal =
-    super::KubeadmConfigSpecClusterConfigurationEtcdLocal;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecClusterConfigurationEtcd =
-    super::KubeadmConfigSpecClusterConfigurationEtcd;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecClusterConfigurationSchedulerExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecClusterConfigurationSchedulerExtraVolume =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraVolume;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecClusterConfigurationScheduler =
-    super::KubeadmConfigSpecClusterConfigurationControllerManager;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecClusterConfiguration =
-    super::KubeadmConfigSpecClusterConfiguration;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecDiskSetupFilesystem =
-    super::KubeadmConfigSpecDiskSetupFilesystem;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecDiskSetupPartitionDiskLayout =
-    super::KubeadmConfigSpecDiskSetupPartitionDiskLayout;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecDiskSetupPartition =
-    super::KubeadmConfigSpecDiskSetupPartition;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecDiskSetup = super::KubeadmConfigSpecDiskSetup;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecFileContentFromSecret =
-    super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecFileContentFrom =
-    super::KubeadmConfigSpecFileContentFrom;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecFile = super::KubeadmConfigSpecFile;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecIgnitionContainerLinuxConfig =
-    super::KubeadmConfigSpecIgnitionContainerLinuxConfig;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecIgnition = super::KubeadmConfigSpecIgnition;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecInitConfigurationBootstrapToken =
-    super::KubeadmConfigSpecInitConfigurationBootstrapToken;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecInitConfigurationLocalApiEndpoint =
-    super::KubeadmConfigSpecInitConfigurationLocalApiEndpoint;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecInitConfigurationNodeRegistrationKubeletExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecInitConfigurationNodeRegistrationTaint =
-    super::BareMetalHostSpecTaint;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecInitConfigurationNodeRegistration =
-    super::KubeadmConfigSpecInitConfigurationNodeRegistration;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecInitConfigurationPatches =
-    super::KubeadmConfigSpecInitConfigurationPatches;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecInitConfigurationTimeouts =
-    super::KubeadmConfigSpecInitConfigurationTimeouts;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecInitConfiguration =
-    super::KubeadmConfigSpecInitConfiguration;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationControlPlaneLocalApiEndpoint =
-    super::KubeadmConfigSpecInitConfigurationLocalApiEndpoint;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationControlPlane =
-    super::KubeadmConfigSpecJoinConfigurationControlPlane;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationDiscoveryBootstrapToken =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryBootstrapToken;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigCluster =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigCluster;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserAuthProvider =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserAuthProvider;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserExecEnv =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserExec =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUserExec;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUser =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfigUser;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfig =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFileKubeConfig;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationDiscoveryFile =
-    super::KubeadmConfigSpecJoinConfigurationDiscoveryFile;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationDiscovery =
-    super::KubeadmConfigSpecJoinConfigurationDiscovery;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationNodeRegistrationKubeletExtraArg =
-    super::KubeadmConfigSpecClusterConfigurationApiServerExtraArg;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationNodeRegistrationTaint =
-    super::BareMetalHostSpecTaint;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationNodeRegistration =
-    super::KubeadmConfigSpecInitConfigurationNodeRegistration;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationPatches =
-    super::KubeadmConfigSpecInitConfigurationPatches;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfigurationTimeouts =
-    super::KubeadmConfigSpecInitConfigurationTimeouts;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecJoinConfiguration =
-    super::KubeadmConfigSpecJoinConfiguration;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecNtp = super::KubeadmConfigSpecNtp;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecUserPasswdFromSecret =
-    super::K0sControllerConfigSpecFileContentFromConfigMapRef;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecUserPasswdFrom =
-    super::KubeadmConfigSpecFileContentFrom;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpecUser = super::KubeadmConfigSpecUser;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecKubeadmConfigSpec = super::KubeadmConfigSpec;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecMachineNaming = super::ClusterClassSpecControlPlaneNaming;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplateMetadata =
-    super::ClusterClassSpecControlPlaneMetadata;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplateSpecDeletion =
-    super::ClusterClassSpecControlPlaneDeletion;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplateSpecTaint = super::ClusterClassSpecControlPlaneTaint;
-
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplateSpec {
-    /// What happens when a Machine is deleted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deletion: Option<super::ClusterClassSpecControlPlaneDeletion>,
-    /// Taints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
+pub struct KubeadmControlPlaneTemplateSpec {
+    /// What is made from this.
+    #[serde(default)]
+    pub template: super::KubeadmControlPlaneTemplateSpecTemplate,
 }
 
-/// What the control plane's Machines look like.
+/// What is made from this.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplate {
+pub struct KubeadmControlPlaneTemplateSpecTemplate {
     /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    pub metadata: Option<super::MachineSetSpecTemplateMetadata>,
     /// What is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spec: Option<super::KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplateSpec>,
+    pub spec: Option<super::KubeadmControlPlaneTemplateSpecTemplateSpec>,
 }
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecRemediation = super::KubeadmControlPlaneSpecRemediation;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecRolloutBefore = super::KubeadmControlPlaneSpecRolloutBefore;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecRolloutStrategyRollingUpdate =
-    super::KubeadmControlPlaneSpecRolloutStrategyRollingUpdate;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecRolloutStrategy = super::KubeadmControlPlaneSpecRolloutStrategy;
-
-pub type KubeadmControlPlaneTemplateSpecTemplateSpecRollout = super::KubeadmControlPlaneSpecRollout;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -238,7 +61,7 @@ pub struct KubeadmControlPlaneTemplateSpecTemplateSpec {
     pub kubeadm_config_spec: Option<super::KubeadmConfigSpec>,
     /// How Machines are named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine_naming: Option<super::ClusterClassSpecControlPlaneNaming>,
+    pub machine_naming: Option<super::MachineSetSpecMachineNaming>,
     /// What the control plane's Machines look like.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_template: Option<super::KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplate>,
@@ -250,23 +73,26 @@ pub struct KubeadmControlPlaneTemplateSpecTemplateSpec {
     pub rollout: Option<super::KubeadmControlPlaneSpecRollout>,
 }
 
-/// What is made from this.
+/// What the control plane's Machines look like.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KubeadmControlPlaneTemplateSpecTemplate {
+pub struct KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplate {
     /// Labels and annotations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    pub metadata: Option<super::MachineSetSpecTemplateMetadata>,
     /// What is wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spec: Option<super::KubeadmControlPlaneTemplateSpecTemplateSpec>,
+    pub spec: Option<super::KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplateSpec>,
 }
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KubeadmControlPlaneTemplateSpec {
-    /// What is made from this.
-    #[serde(default)]
-    pub template: super::KubeadmControlPlaneTemplateSpecTemplate,
+pub struct KubeadmControlPlaneTemplateSpecTemplateSpecMachineTemplateSpec {
+    /// What happens when a Machine is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion: Option<super::MachineSpecDeletion>,
+    /// Taints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<super::MachineSpecTaint>>,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct KubeconfigGenerator {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::KubeconfigGeneratorSpec,
     /// What was observed last; written by controllers.
@@ -19,28 +20,19 @@ pub struct KubeconfigGenerator {
 }
 
 impl crate::Kind for KubeconfigGenerator {
+    type Status = super::KubeconfigGeneratorStatus;
+
     const GROUP: &'static str = "kamaji.clastix.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "KubeconfigGenerator";
     const PLURAL: &'static str = "kubeconfiggenerators";
+    const OBSERVES_GENERATION: bool = true;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct KubeconfigGeneratorSpecGroup {
-    /// Path of the field that holds the value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_definition: Option<String>,
-    /// A fixed text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub string_value: Option<String>,
-}
-
-pub type KubeconfigGeneratorSpecUser = super::KubeconfigGeneratorSpecGroup;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -51,7 +43,7 @@ pub struct KubeconfigGeneratorSpec {
     pub control_plane_endpoint_from: Option<String>,
     /// Groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub groups: Option<Vec<super::KubeconfigGeneratorSpecGroup>>,
+    pub groups: Option<Vec<super::KubeconfigGeneratorSpecUser>>,
     /// Labels of the namespaces that are meant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
@@ -60,18 +52,19 @@ pub struct KubeconfigGeneratorSpec {
     pub tenant_control_plane_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
     /// The user.
     #[serde(default)]
-    pub user: super::KubeconfigGeneratorSpecGroup,
+    pub user: super::KubeconfigGeneratorSpecUser,
 }
 
+/// The user.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct KubeconfigGeneratorStatusError {
-    /// The sentence that says why.
-    #[serde(default)]
-    pub message: String,
-    /// The resource.
-    #[serde(default)]
-    pub resource: String,
+pub struct KubeconfigGeneratorSpecUser {
+    /// Path of the field that holds the value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_definition: Option<String>,
+    /// A fixed text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub string_value: Option<String>,
 }
 
 /// What was observed last; written by controllers.
@@ -90,4 +83,15 @@ pub struct KubeconfigGeneratorStatus {
     /// Resources.
     #[serde(default)]
     pub resources: i64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KubeconfigGeneratorStatusError {
+    /// The sentence that says why.
+    #[serde(default)]
+    pub message: String,
+    /// The resource.
+    #[serde(default)]
+    pub resource: String,
 }

@@ -11,37 +11,161 @@ use serde::{Deserialize, Serialize};
 pub struct Machine {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
-    pub spec: super::MachineDeploymentSpecTemplateSpec,
+    pub spec: super::MachineSpec,
     /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::MachineStatus>,
 }
 
 impl crate::Kind for Machine {
+    type Status = super::MachineStatus;
+
     const GROUP: &'static str = "cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "Machine";
     const PLURAL: &'static str = "machines";
+    const OBSERVES_GENERATION: bool = true;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
 
-pub type MachineSpecBootstrapConfigRef = super::ClusterSpecControlPlaneRef;
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSpec {
+    /// Where the bootstrap data comes from.
+    #[serde(default)]
+    pub bootstrap: super::MachineSpecBootstrap,
+    /// Name of the Cluster that this belongs to.
+    #[serde(default)]
+    pub cluster_name: String,
+    /// What happens when a Machine is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion: Option<super::MachineSpecDeletion>,
+    /// Where the Machine runs, such as an availability zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_domain: Option<String>,
+    /// The object that is the infrastructure.
+    #[serde(default)]
+    pub infrastructure_ref: super::IPAddressSpecPoolRef,
+    /// How long a Machine must have been ready to count as available.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_ready_seconds: Option<i32>,
+    /// How the infrastructure names the host.
+    #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// Further conditions that must hold for it to be ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness_gates: Option<Vec<super::MachineSpecReadinessGate>>,
+    /// Taints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<super::MachineSpecTaint>>,
+    /// Version of Kubernetes, with or without a leading v.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
 
-pub type MachineSpecBootstrap = super::MachineDeploymentSpecTemplateSpecBootstrap;
+/// Where the bootstrap data comes from.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSpecBootstrap {
+    /// The object that makes the bootstrap data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_ref: Option<super::IPAddressSpecPoolRef>,
+    /// Name of the Secret with the bootstrap data.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_secret_name: Option<String>,
+}
 
-pub type MachineSpecDeletion = super::ClusterClassSpecControlPlaneDeletion;
+/// What happens when a Machine is deleted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSpecDeletion {
+    /// How long deleting the Node is tried; 0 means for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_deletion_timeout_seconds: Option<i32>,
+    /// How long draining is tried; 0 means for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_drain_timeout_seconds: Option<i32>,
+    /// How long it is waited for volumes to be detached; 0 means for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_volume_detach_timeout_seconds: Option<i32>,
+}
 
-pub type MachineSpecInfrastructureRef = super::ClusterSpecControlPlaneRef;
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSpecReadinessGate {
+    /// Type of the condition.
+    #[serde(default)]
+    pub condition_type: String,
+    /// Whether the condition is good or bad when it is true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polarity: Option<String>,
+}
 
-pub type MachineSpecReadinessGate = super::ClusterClassSpecAvailabilityGate;
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSpecTaint {
+    /// What the taint does.
+    #[serde(default)]
+    pub effect: String,
+    /// The key.
+    #[serde(default)]
+    pub key: String,
+    /// Whether a taint is kept or only set at the beginning.
+    #[serde(default)]
+    pub propagation: String,
+    /// The value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+}
 
-pub type MachineSpecTaint = super::ClusterClassSpecControlPlaneTaint;
-
-pub type MachineSpec = super::MachineDeploymentSpecTemplateSpec;
+/// What was observed last; written by controllers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineStatus {
+    /// All known addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addresses: Option<Vec<super::MachineStatusAddress>>,
+    /// When the first certificate expires.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificates_expiry_date: Option<String>,
+    /// What holds and what does not, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What happens when a Machine is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deletion: Option<super::MachineStatusDeletion>,
+    /// What only older versions know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deprecated: Option<super::ClusterStatusDeprecated>,
+    /// Failure domain, such as an availability zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_domain: Option<String>,
+    /// What has been reached once; never taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initialization: Option<super::MachineStatusInitialization>,
+    /// When it was changed last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_updated: Option<String>,
+    /// What the Node says about itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_info: Option<super::MachineStatusNodeInfo>,
+    /// The Node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_ref: Option<super::MachineStatusNodeRef>,
+    /// Generation of the spec that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Where it is in its life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+}
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -66,19 +190,16 @@ pub struct MachineStatusDeletion {
     pub wait_for_node_volume_detach_start_time: Option<String>,
 }
 
-pub type MachineStatusDeprecatedV1beta1 = super::ClusterStatusDeprecatedV1beta1;
-
-pub type MachineStatusDeprecated = super::ClusterStatusDeprecated;
-
-pub type MachineStatusInitialization = super::MachinePoolStatusInitialization;
-
-/// Swap space.
+/// What has been reached once; never taken back.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MachineStatusNodeInfoSwap {
-    /// How much there is.
+pub struct MachineStatusInitialization {
+    /// Whether the bootstrap data is there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub capacity: Option<i64>,
+    pub bootstrap_data_secret_created: Option<bool>,
+    /// Whether the infrastructure is there; never taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub infrastructure_provisioned: Option<bool>,
 }
 
 /// What the Node says about itself.
@@ -120,46 +241,20 @@ pub struct MachineStatusNodeInfo {
     pub system_uuid: String,
 }
 
-pub type MachineStatusNodeRef = super::IPAddressClaimStatusAddressRef;
-
-/// What was observed last; written by controllers.
+/// Swap space.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MachineStatus {
-    /// All known addresses.
+pub struct MachineStatusNodeInfoSwap {
+    /// How much there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub addresses: Option<Vec<super::MachineStatusAddress>>,
-    /// When the first certificate expires.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificates_expiry_date: Option<String>,
-    /// What holds and what does not, and why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<Vec<crate::conditions::Condition>>,
-    /// What happens when a Machine is deleted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deletion: Option<super::MachineStatusDeletion>,
-    /// What only older versions know.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deprecated: Option<super::ClusterStatusDeprecated>,
-    /// Failure domain, such as an availability zone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_domain: Option<String>,
-    /// What has been reached once; never taken back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initialization: Option<super::MachinePoolStatusInitialization>,
-    /// When it was changed last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_updated: Option<String>,
-    /// What the Node says about itself.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_info: Option<super::MachineStatusNodeInfo>,
-    /// The Node.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_ref: Option<super::IPAddressClaimStatusAddressRef>,
-    /// Generation of the spec that was looked at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Where it is in its life.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<String>,
+    pub capacity: Option<i64>,
+}
+
+/// The Node.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineStatusNodeRef {
+    /// The name.
+    #[serde(default)]
+    pub name: String,
 }

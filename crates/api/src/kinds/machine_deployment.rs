@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct MachineDeployment {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::MachineDeploymentSpec,
     /// What was observed last; written by controllers.
@@ -19,113 +20,18 @@ pub struct MachineDeployment {
 }
 
 impl crate::Kind for MachineDeployment {
+    type Status = super::MachineDeploymentStatus;
+
     const GROUP: &'static str = "cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "MachineDeployment";
     const PLURAL: &'static str = "machinedeployments";
+    const OBSERVES_GENERATION: bool = true;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
-}
-
-/// What happens when a Machine is deleted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MachineDeploymentSpecDeletion {
-    /// The order.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub order: Option<String>,
-}
-
-pub type MachineDeploymentSpecMachineNaming = super::ClusterClassSpecControlPlaneNaming;
-
-/// What is done about unhealthy Machines.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MachineDeploymentSpecRemediation {
-    /// How many may be replaced at the same time.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_in_flight: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
-}
-
-pub type MachineDeploymentSpecRolloutStrategyRollingUpdate =
-    super::ClusterClassSpecWorkersMachineDeploymentRolloutStrategyRollingUpdate;
-
-pub type MachineDeploymentSpecRolloutStrategy = super::ClusterClassSpecWorkersMachineDeploymentRolloutStrategy;
-
-pub type MachineDeploymentSpecRollout = super::ClusterSpecTopologyWorkersMachineDeploymentRollout;
-
-pub type MachineDeploymentSpecTemplateMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type MachineDeploymentSpecTemplateSpecBootstrapConfigRef = super::ClusterSpecControlPlaneRef;
-
-/// Where the bootstrap data comes from.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MachineDeploymentSpecTemplateSpecBootstrap {
-    /// The object that makes the bootstrap data.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_ref: Option<super::ClusterSpecControlPlaneRef>,
-    /// Name of the Secret with the bootstrap data.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_secret_name: Option<String>,
-}
-
-pub type MachineDeploymentSpecTemplateSpecDeletion = super::ClusterClassSpecControlPlaneDeletion;
-
-pub type MachineDeploymentSpecTemplateSpecInfrastructureRef = super::ClusterSpecControlPlaneRef;
-
-pub type MachineDeploymentSpecTemplateSpecReadinessGate = super::ClusterClassSpecAvailabilityGate;
-
-pub type MachineDeploymentSpecTemplateSpecTaint = super::ClusterClassSpecControlPlaneTaint;
-
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MachineDeploymentSpecTemplateSpec {
-    /// Where the bootstrap data comes from.
-    #[serde(default)]
-    pub bootstrap: super::MachineDeploymentSpecTemplateSpecBootstrap,
-    /// Name of the Cluster that this belongs to.
-    #[serde(default)]
-    pub cluster_name: String,
-    /// What happens when a Machine is deleted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deletion: Option<super::ClusterClassSpecControlPlaneDeletion>,
-    /// Where the Machine runs, such as an availability zone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_domain: Option<String>,
-    /// The object that is the infrastructure.
-    #[serde(default)]
-    pub infrastructure_ref: super::ClusterSpecControlPlaneRef,
-    /// How long a Machine must have been ready to count as available.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub min_ready_seconds: Option<i32>,
-    /// How the infrastructure names the host.
-    #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
-    pub provider_id: Option<String>,
-    /// Further conditions that must hold for it to be ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub readiness_gates: Option<Vec<super::ClusterClassSpecAvailabilityGate>>,
-    /// Taints.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub taints: Option<Vec<super::ClusterClassSpecControlPlaneTaint>>,
-    /// Version of Kubernetes, with or without a leading v.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
-}
-
-/// What is made from this.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MachineDeploymentSpecTemplate {
-    /// Labels and annotations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// What is wanted.
-    #[serde(default)]
-    pub spec: super::MachineDeploymentSpecTemplateSpec,
 }
 
 /// What is wanted.
@@ -137,10 +43,10 @@ pub struct MachineDeploymentSpec {
     pub cluster_name: String,
     /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deletion: Option<super::MachineDeploymentSpecDeletion>,
+    pub deletion: Option<super::MachineSetSpecDeletion>,
     /// How Machines are named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine_naming: Option<super::ClusterClassSpecControlPlaneNaming>,
+    pub machine_naming: Option<super::MachineSetSpecMachineNaming>,
     /// Controllers leave the cluster and all that belongs to it alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
@@ -152,43 +58,58 @@ pub struct MachineDeploymentSpec {
     pub replicas: Option<i32>,
     /// When and how Machines are replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rollout: Option<super::ClusterSpecTopologyWorkersMachineDeploymentRollout>,
+    pub rollout: Option<super::MachineDeploymentSpecRollout>,
     /// Labels of the Machines that belong to it; without it, those that it made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
     /// What is made from this.
     #[serde(default)]
-    pub template: super::MachineDeploymentSpecTemplate,
+    pub template: super::MachineSetSpecTemplate,
 }
 
-/// What only v1beta1 knows.
+/// What is done about unhealthy Machines.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MachineDeploymentStatusDeprecatedV1beta1 {
-    /// Replicas that have been ready for long enough.
+pub struct MachineDeploymentSpecRemediation {
+    /// How many may be replaced at the same time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub available_replicas: Option<i32>,
-    /// What holds and what does not, and why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<Vec<crate::conditions::Condition>>,
-    /// Replicas that are ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ready_replicas: Option<i32>,
-    /// Replicas that are missing or not available.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub unavailable_replicas: Option<i32>,
-    /// Replicas that are as their template says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub updated_replicas: Option<i32>,
+    pub max_in_flight: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
 }
 
-/// What only older versions know.
+/// When and how Machines are replaced.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MachineDeploymentStatusDeprecated {
-    /// What only v1beta1 knows.
+pub struct MachineDeploymentSpecRollout {
+    /// A moment after which everything older is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub v1beta1: Option<super::MachineDeploymentStatusDeprecatedV1beta1>,
+    pub after: Option<String>,
+    /// How it is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<super::MachineDeploymentSpecRolloutStrategy>,
+}
+
+/// How it is done.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineDeploymentSpecRolloutStrategy {
+    /// How old ones are replaced by new ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rolling_update: Option<super::MachineDeploymentSpecRolloutStrategyRollingUpdate>,
+    /// The type.
+    #[serde(rename = "type", default)]
+    pub r#type: String,
+}
+
+/// How old ones are replaced by new ones.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineDeploymentSpecRolloutStrategyRollingUpdate {
+    /// How many more than wanted there may be during a rollout, as a number or a percentage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_surge: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
+    /// How many may be missing during a rollout, as a number or a percentage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_unavailable: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
 }
 
 /// What was observed last; written by controllers.
@@ -222,4 +143,34 @@ pub struct MachineDeploymentStatus {
     /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_date_replicas: Option<i32>,
+}
+
+/// What only older versions know.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineDeploymentStatusDeprecated {
+    /// What only v1beta1 knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub v1beta1: Option<super::MachineDeploymentStatusDeprecatedV1beta1>,
+}
+
+/// What only v1beta1 knows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineDeploymentStatusDeprecatedV1beta1 {
+    /// Replicas that have been ready for long enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_replicas: Option<i32>,
+    /// What holds and what does not, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// Replicas that are ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_replicas: Option<i32>,
+    /// Replicas that are missing or not available.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unavailable_replicas: Option<i32>,
+    /// Replicas that are as their template says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated_replicas: Option<i32>,
 }

@@ -11,19 +11,39 @@ use serde::{Deserialize, Serialize};
 pub struct MachineDrainRule {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::MachineDrainRuleSpec,
 }
 
 impl crate::Kind for MachineDrainRule {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "MachineDrainRule";
     const PLURAL: &'static str = "machinedrainrules";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineDrainRuleSpec {
+    /// How the pods are treated.
+    #[serde(default)]
+    pub drain: super::MachineDrainRuleSpecDrain,
+    /// Machines that the rule is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machines: Option<Vec<super::MachineDrainRuleSpecMachine>>,
+    /// Pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pods: Option<Vec<super::MachineDrainRuleSpecPod>>,
 }
 
 /// How the pods are treated.
@@ -58,19 +78,4 @@ pub struct MachineDrainRuleSpecPod {
     /// Labels of the objects that belong to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
-}
-
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MachineDrainRuleSpec {
-    /// How the pods are treated.
-    #[serde(default)]
-    pub drain: super::MachineDrainRuleSpecDrain,
-    /// Machines that the rule is about.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machines: Option<Vec<super::MachineDrainRuleSpecMachine>>,
-    /// Pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pods: Option<Vec<super::MachineDrainRuleSpecPod>>,
 }

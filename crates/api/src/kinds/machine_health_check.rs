@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct MachineHealthCheck {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::MachineHealthCheckSpec,
     /// What was observed last; written by controllers.
@@ -19,31 +20,19 @@ pub struct MachineHealthCheck {
 }
 
 impl crate::Kind for MachineHealthCheck {
+    type Status = super::MachineHealthCheckStatus;
+
     const GROUP: &'static str = "cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "MachineHealthCheck";
     const PLURAL: &'static str = "machinehealthchecks";
+    const OBSERVES_GENERATION: bool = true;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type MachineHealthCheckSpecChecksUnhealthyMachineCondition =
-    super::ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition;
-
-pub type MachineHealthCheckSpecChecksUnhealthyNodeCondition =
-    super::ClusterClassSpecControlPlaneHealthCheckChecksUnhealthyMachineCondition;
-
-pub type MachineHealthCheckSpecChecks = super::ClusterClassSpecControlPlaneHealthCheckChecks;
-
-pub type MachineHealthCheckSpecRemediationTemplateRef =
-    super::ClusterClassSpecControlPlaneHealthCheckRemediationTemplateRef;
-
-pub type MachineHealthCheckSpecRemediationTriggerIf =
-    super::ClusterClassSpecControlPlaneHealthCheckRemediationTriggerIf;
-
-pub type MachineHealthCheckSpecRemediation = super::ClusterClassSpecControlPlaneHealthCheckRemediation;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -51,21 +40,70 @@ pub type MachineHealthCheckSpecRemediation = super::ClusterClassSpecControlPlane
 pub struct MachineHealthCheckSpec {
     /// What makes a Machine unhealthy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checks: Option<super::ClusterClassSpecControlPlaneHealthCheckChecks>,
+    pub checks: Option<super::MachineHealthCheckSpecChecks>,
     /// Name of the Cluster that this belongs to.
     #[serde(default)]
     pub cluster_name: String,
     /// What is done about unhealthy Machines.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remediation: Option<super::ClusterClassSpecControlPlaneHealthCheckRemediation>,
+    pub remediation: Option<super::MachineHealthCheckSpecRemediation>,
     /// Labels of the Machines that belong to it; without it, those that it made.
     #[serde(default)]
     pub selector: k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector,
 }
 
-pub type MachineHealthCheckStatusDeprecatedV1beta1 = super::ClusterClassStatusDeprecatedV1beta1;
+/// What makes a Machine unhealthy.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineHealthCheckSpecChecks {
+    /// How long a Node may take to appear; 0 means for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_startup_timeout_seconds: Option<i32>,
+    /// Conditions of a Machine that make it unhealthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy_machine_conditions: Option<Vec<super::MachineHealthCheckSpecChecksUnhealthyNodeCondition>>,
+    /// Conditions of a Node that make its Machine unhealthy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy_node_conditions: Option<Vec<super::MachineHealthCheckSpecChecksUnhealthyNodeCondition>>,
+}
 
-pub type MachineHealthCheckStatusDeprecated = super::ClusterClassStatusDeprecated;
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineHealthCheckSpecChecksUnhealthyNodeCondition {
+    /// The status.
+    #[serde(default)]
+    pub status: String,
+    /// How long it may take, in seconds.
+    #[serde(default)]
+    pub timeout_seconds: i32,
+    /// The type.
+    #[serde(rename = "type", default)]
+    pub r#type: String,
+}
+
+/// What is done about unhealthy Machines.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineHealthCheckSpecRemediation {
+    /// The template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template_ref: Option<super::ClusterClassSpecControlPlaneTemplateRef>,
+    /// When something is done at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger_if: Option<super::MachineHealthCheckSpecRemediationTriggerIf>,
+}
+
+/// When something is done at all.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineHealthCheckSpecRemediationTriggerIf {
+    /// Range of unhealthy Machines within which something is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy_in_range: Option<String>,
+    /// How many Machines may be unhealthy for something to be done, as a number or a percentage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unhealthy_less_than_or_equal_to: Option<k8s_openapi::apimachinery::pkg::util::intstr::IntOrString>,
+}
 
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

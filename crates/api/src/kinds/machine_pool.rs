@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct MachinePool {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::MachinePoolSpec,
     /// What was observed last; written by controllers.
@@ -19,33 +20,19 @@ pub struct MachinePool {
 }
 
 impl crate::Kind for MachinePool {
+    type Status = super::MachinePoolStatus;
+
     const GROUP: &'static str = "cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "MachinePool";
     const PLURAL: &'static str = "machinepools";
+    const OBSERVES_GENERATION: bool = true;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type MachinePoolSpecTemplateMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type MachinePoolSpecTemplateSpecBootstrapConfigRef = super::ClusterSpecControlPlaneRef;
-
-pub type MachinePoolSpecTemplateSpecBootstrap = super::MachineDeploymentSpecTemplateSpecBootstrap;
-
-pub type MachinePoolSpecTemplateSpecDeletion = super::ClusterClassSpecControlPlaneDeletion;
-
-pub type MachinePoolSpecTemplateSpecInfrastructureRef = super::ClusterSpecControlPlaneRef;
-
-pub type MachinePoolSpecTemplateSpecReadinessGate = super::ClusterClassSpecAvailabilityGate;
-
-pub type MachinePoolSpecTemplateSpecTaint = super::ClusterClassSpecControlPlaneTaint;
-
-pub type MachinePoolSpecTemplateSpec = super::MachineDeploymentSpecTemplateSpec;
-
-pub type MachinePoolSpecTemplate = super::MachineDeploymentSpecTemplate;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -65,7 +52,52 @@ pub struct MachinePoolSpec {
     pub replicas: Option<i32>,
     /// What is made from this.
     #[serde(default)]
-    pub template: super::MachineDeploymentSpecTemplate,
+    pub template: super::MachineSetSpecTemplate,
+}
+
+/// What was observed last; written by controllers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachinePoolStatus {
+    /// Replicas that have been ready for long enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_replicas: Option<i32>,
+    /// What holds and what does not, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What only older versions know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deprecated: Option<super::MachinePoolStatusDeprecated>,
+    /// What has been reached once; never taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initialization: Option<super::MachineStatusInitialization>,
+    /// The Nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_refs: Option<Vec<super::MachinePoolStatusNodeRef>>,
+    /// Generation of the spec that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Where it is in its life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// Replicas that are ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_replicas: Option<i32>,
+    /// How many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// Replicas that are as their template says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub up_to_date_replicas: Option<i32>,
+}
+
+/// What only older versions know.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachinePoolStatusDeprecated {
+    /// What only v1beta1 knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub v1beta1: Option<super::MachinePoolStatusDeprecatedV1beta1>,
 }
 
 /// What only v1beta1 knows.
@@ -92,61 +124,28 @@ pub struct MachinePoolStatusDeprecatedV1beta1 {
     pub unavailable_replicas: Option<i32>,
 }
 
-/// What only older versions know.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MachinePoolStatusDeprecated {
-    /// What only v1beta1 knows.
+pub struct MachinePoolStatusNodeRef {
+    /// Group and version of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub v1beta1: Option<super::MachinePoolStatusDeprecatedV1beta1>,
-}
-
-/// What has been reached once; never taken back.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MachinePoolStatusInitialization {
-    /// Whether the bootstrap data is there.
+    pub api_version: Option<String>,
+    /// Path of the field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bootstrap_data_secret_created: Option<bool>,
-    /// Whether the infrastructure is there; never taken back.
+    pub field_path: Option<String>,
+    /// Kind of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub infrastructure_provisioned: Option<bool>,
-}
-
-pub type MachinePoolStatusNodeRef = super::BareMetalHostSpecConsumerRef;
-
-/// What was observed last; written by controllers.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct MachinePoolStatus {
-    /// Replicas that have been ready for long enough.
+    pub kind: Option<String>,
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub available_replicas: Option<i32>,
-    /// What holds and what does not, and why.
+    pub name: Option<String>,
+    /// The namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<Vec<crate::conditions::Condition>>,
-    /// What only older versions know.
+    pub namespace: Option<String>,
+    /// Version of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deprecated: Option<super::MachinePoolStatusDeprecated>,
-    /// What has been reached once; never taken back.
+    pub resource_version: Option<String>,
+    /// UID of the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initialization: Option<super::MachinePoolStatusInitialization>,
-    /// The Nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_refs: Option<Vec<super::BareMetalHostSpecConsumerRef>>,
-    /// Generation of the spec that was looked at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Where it is in its life.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub phase: Option<String>,
-    /// Replicas that are ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ready_replicas: Option<i32>,
-    /// How many.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i32>,
-    /// Replicas that are as their template says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub up_to_date_replicas: Option<i32>,
+    pub uid: Option<String>,
 }

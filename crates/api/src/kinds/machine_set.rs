@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct MachineSet {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::MachineSetSpec,
     /// What was observed last; written by controllers.
@@ -19,37 +20,19 @@ pub struct MachineSet {
 }
 
 impl crate::Kind for MachineSet {
+    type Status = super::MachineSetStatus;
+
     const GROUP: &'static str = "cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "MachineSet";
     const PLURAL: &'static str = "machinesets";
+    const OBSERVES_GENERATION: bool = true;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type MachineSetSpecDeletion = super::MachineDeploymentSpecDeletion;
-
-pub type MachineSetSpecMachineNaming = super::ClusterClassSpecControlPlaneNaming;
-
-pub type MachineSetSpecTemplateMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type MachineSetSpecTemplateSpecBootstrapConfigRef = super::ClusterSpecControlPlaneRef;
-
-pub type MachineSetSpecTemplateSpecBootstrap = super::MachineDeploymentSpecTemplateSpecBootstrap;
-
-pub type MachineSetSpecTemplateSpecDeletion = super::ClusterClassSpecControlPlaneDeletion;
-
-pub type MachineSetSpecTemplateSpecInfrastructureRef = super::ClusterSpecControlPlaneRef;
-
-pub type MachineSetSpecTemplateSpecReadinessGate = super::ClusterClassSpecAvailabilityGate;
-
-pub type MachineSetSpecTemplateSpecTaint = super::ClusterClassSpecControlPlaneTaint;
-
-pub type MachineSetSpecTemplateSpec = super::MachineDeploymentSpecTemplateSpec;
-
-pub type MachineSetSpecTemplate = super::MachineDeploymentSpecTemplate;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -60,10 +43,10 @@ pub struct MachineSetSpec {
     pub cluster_name: String,
     /// What happens when a Machine is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deletion: Option<super::MachineDeploymentSpecDeletion>,
+    pub deletion: Option<super::MachineSetSpecDeletion>,
     /// How Machines are named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub machine_naming: Option<super::ClusterClassSpecControlPlaneNaming>,
+    pub machine_naming: Option<super::MachineSetSpecMachineNaming>,
     /// How many replicas are wanted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
@@ -72,40 +55,49 @@ pub struct MachineSetSpec {
     pub selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
     /// What is made from this.
     #[serde(default)]
-    pub template: super::MachineDeploymentSpecTemplate,
+    pub template: super::MachineSetSpecTemplate,
 }
 
-/// What only v1beta1 knows.
+/// What happens when a Machine is deleted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MachineSetStatusDeprecatedV1beta1 {
-    /// Replicas that have been ready for long enough.
+pub struct MachineSetSpecDeletion {
+    /// The order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub available_replicas: Option<i32>,
-    /// What holds and what does not, and why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<Vec<crate::conditions::Condition>>,
-    /// What went wrong for good.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_message: Option<String>,
-    /// What went wrong for good, in one word.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_reason: Option<String>,
-    /// Replicas that have all labels.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fully_labeled_replicas: Option<i32>,
-    /// Replicas that are ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ready_replicas: Option<i32>,
+    pub order: Option<String>,
 }
 
-/// What only older versions know.
+/// How Machines are named.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct MachineSetStatusDeprecated {
-    /// What only v1beta1 knows.
+pub struct MachineSetSpecMachineNaming {
+    /// The template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub v1beta1: Option<super::MachineSetStatusDeprecatedV1beta1>,
+    pub template: Option<String>,
+}
+
+/// What is made from this.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSetSpecTemplate {
+    /// Labels and annotations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<super::MachineSetSpecTemplateMetadata>,
+    /// What is wanted.
+    #[serde(default)]
+    pub spec: super::MachineSpec,
+}
+
+/// Labels and annotations.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSetSpecTemplateMetadata {
+    /// Annotations that are set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<std::collections::BTreeMap<String, String>>,
+    /// Labels that are set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<std::collections::BTreeMap<String, String>>,
 }
 
 /// What was observed last; written by controllers.
@@ -136,4 +128,37 @@ pub struct MachineSetStatus {
     /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_date_replicas: Option<i32>,
+}
+
+/// What only older versions know.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSetStatusDeprecated {
+    /// What only v1beta1 knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub v1beta1: Option<super::MachineSetStatusDeprecatedV1beta1>,
+}
+
+/// What only v1beta1 knows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSetStatusDeprecatedV1beta1 {
+    /// Replicas that have been ready for long enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub available_replicas: Option<i32>,
+    /// What holds and what does not, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What went wrong for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_message: Option<String>,
+    /// What went wrong for good, in one word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<String>,
+    /// Replicas that have all labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fully_labeled_replicas: Option<i32>,
+    /// Replicas that are ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_replicas: Option<i32>,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Metal3Cluster {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::Metal3ClusterSpec,
     /// What was observed last; written by controllers.
@@ -19,19 +20,19 @@ pub struct Metal3Cluster {
 }
 
 impl crate::Kind for Metal3Cluster {
+    type Status = super::Metal3ClusterStatus;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "Metal3Cluster";
     const PLURAL: &'static str = "metal3clusters";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type Metal3ClusterSpecControlPlaneEndpoint = super::ClusterSpecControlPlaneEndpoint;
-
-pub type Metal3ClusterSpecFailureDomain = super::ClusterStatusFailureDomain;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -42,25 +43,36 @@ pub struct Metal3ClusterSpec {
     pub cloud_provider_enabled: Option<bool>,
     /// Host and port of the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_endpoint: Option<super::ClusterSpecControlPlaneEndpoint>,
+    pub control_plane_endpoint: Option<super::Metal3ClusterSpecControlPlaneEndpoint>,
     /// Failure domains, such as availability zones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_domains: Option<Vec<super::ClusterStatusFailureDomain>>,
+    pub failure_domains: Option<Vec<super::Metal3ClusterSpecFailureDomain>>,
 }
 
-pub type Metal3ClusterStatusDeprecatedV1beta1 = super::ClusterStatusDeprecatedV1beta1;
-
-pub type Metal3ClusterStatusDeprecated = super::ClusterStatusDeprecated;
-
-pub type Metal3ClusterStatusFailureDomain = super::ClusterStatusFailureDomain;
-
-/// What has been reached once; never taken back.
+/// Host and port of the API.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Metal3ClusterStatusInitialization {
-    /// Whether it is there; never taken back.
+pub struct Metal3ClusterSpecControlPlaneEndpoint {
+    /// Host name or address of the API; empty until it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provisioned: Option<bool>,
+    pub host: Option<String>,
+    /// Port of the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<i32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3ClusterSpecFailureDomain {
+    /// Free attributes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<std::collections::BTreeMap<String, String>>,
+    /// The control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane: Option<bool>,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
 }
 
 /// What was observed last; written by controllers.
@@ -72,14 +84,47 @@ pub struct Metal3ClusterStatus {
     pub conditions: Option<Vec<crate::conditions::Condition>>,
     /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deprecated: Option<super::ClusterStatusDeprecated>,
+    pub deprecated: Option<super::Metal3ClusterStatusDeprecated>,
     /// Failure domains, such as availability zones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_domains: Option<Vec<super::ClusterStatusFailureDomain>>,
+    pub failure_domains: Option<Vec<super::Metal3ClusterSpecFailureDomain>>,
     /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<super::Metal3ClusterStatusInitialization>,
     /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<String>,
+}
+
+/// What only older versions know.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3ClusterStatusDeprecated {
+    /// What only v1beta1 knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub v1beta1: Option<super::Metal3ClusterStatusDeprecatedV1beta1>,
+}
+
+/// What only v1beta1 knows.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3ClusterStatusDeprecatedV1beta1 {
+    /// What holds and what does not, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// What went wrong for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_message: Option<String>,
+    /// What went wrong for good, in one word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<String>,
+}
+
+/// What has been reached once; never taken back.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3ClusterStatusInitialization {
+    /// Whether it is there; never taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioned: Option<bool>,
 }

@@ -11,39 +11,24 @@ use serde::{Deserialize, Serialize};
 pub struct Metal3ClusterTemplate {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::Metal3ClusterTemplateSpec,
 }
 
 impl crate::Kind for Metal3ClusterTemplate {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "Metal3ClusterTemplate";
     const PLURAL: &'static str = "metal3clustertemplates";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
-}
-
-pub type Metal3ClusterTemplateSpecTemplateMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type Metal3ClusterTemplateSpecTemplateSpecControlPlaneEndpoint = super::ClusterSpecControlPlaneEndpoint;
-
-pub type Metal3ClusterTemplateSpecTemplateSpecFailureDomain = super::ClusterStatusFailureDomain;
-
-pub type Metal3ClusterTemplateSpecTemplateSpec = super::Metal3ClusterSpec;
-
-/// What is made from this.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metal3ClusterTemplateSpecTemplate {
-    /// Labels and annotations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// What is wanted.
-    #[serde(default)]
-    pub spec: super::Metal3ClusterSpec,
 }
 
 /// What is wanted.
@@ -53,4 +38,28 @@ pub struct Metal3ClusterTemplateSpec {
     /// What is made from this.
     #[serde(default)]
     pub template: super::Metal3ClusterTemplateSpecTemplate,
+}
+
+/// What is made from this.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3ClusterTemplateSpecTemplate {
+    /// Labels and annotations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<super::Metal3ClusterTemplateSpecTemplateMetadata>,
+    /// What is wanted.
+    #[serde(default)]
+    pub spec: super::Metal3ClusterSpec,
+}
+
+/// Labels and annotations.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3ClusterTemplateSpecTemplateMetadata {
+    /// Annotations that are set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<std::collections::BTreeMap<String, String>>,
+    /// Labels that are set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<std::collections::BTreeMap<String, String>>,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Metal3Data {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::Metal3DataSpec,
     /// What was observed last; written by controllers.
@@ -19,23 +20,19 @@ pub struct Metal3Data {
 }
 
 impl crate::Kind for Metal3Data {
+    type Status = super::Metal3DataStatus;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "Metal3Data";
     const PLURAL: &'static str = "metal3datas";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type Metal3DataSpecClaim = super::BareMetalHostSpecMetaData;
-
-pub type Metal3DataSpecMetaData = super::BareMetalHostSpecMetaData;
-
-pub type Metal3DataSpecNetworkData = super::BareMetalHostSpecMetaData;
-
-pub type Metal3DataSpecTemplate = super::BareMetalHostSpecMetaData;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -43,19 +40,31 @@ pub type Metal3DataSpecTemplate = super::BareMetalHostSpecMetaData;
 pub struct Metal3DataSpec {
     /// The claim that asked for this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub claim: Option<super::BareMetalHostSpecMetaData>,
+    pub claim: Option<super::Metal3DataSpecClaim>,
     /// The index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index: Option<i32>,
     /// Metadata of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub meta_data: Option<super::BareMetalHostSpecMetaData>,
+    pub meta_data: Option<super::Metal3DataSpecClaim>,
     /// Network configuration of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network_data: Option<super::BareMetalHostSpecMetaData>,
+    pub network_data: Option<super::Metal3DataSpecClaim>,
     /// What is made from this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<super::BareMetalHostSpecMetaData>,
+    pub template: Option<super::Metal3DataSpecClaim>,
+}
+
+/// The claim that asked for this.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3DataSpecClaim {
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
 }
 
 /// What was observed last; written by controllers.

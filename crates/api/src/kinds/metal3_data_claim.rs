@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Metal3DataClaim {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::Metal3DataClaimSpec,
     /// What was observed last; written by controllers.
@@ -19,17 +20,19 @@ pub struct Metal3DataClaim {
 }
 
 impl crate::Kind for Metal3DataClaim {
+    type Status = super::Metal3DataClaimStatus;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "Metal3DataClaim";
     const PLURAL: &'static str = "metal3dataclaims";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type Metal3DataClaimSpecTemplate = super::BareMetalHostSpecMetaData;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -37,10 +40,8 @@ pub type Metal3DataClaimSpecTemplate = super::BareMetalHostSpecMetaData;
 pub struct Metal3DataClaimSpec {
     /// What is made from this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub template: Option<super::BareMetalHostSpecMetaData>,
+    pub template: Option<super::Metal3DataSpecClaim>,
 }
-
-pub type Metal3DataClaimStatusRenderedData = super::BareMetalHostSpecMetaData;
 
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -51,5 +52,5 @@ pub struct Metal3DataClaimStatus {
     pub error_message: Option<String>,
     /// The data that was rendered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rendered_data: Option<super::BareMetalHostSpecMetaData>,
+    pub rendered_data: Option<super::Metal3DataSpecClaim>,
 }

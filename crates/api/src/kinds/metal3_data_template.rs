@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Metal3DataTemplate {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::Metal3DataTemplateSpec,
     /// What was observed last; written by controllers.
@@ -19,31 +20,72 @@ pub struct Metal3DataTemplate {
 }
 
 impl crate::Kind for Metal3DataTemplate {
+    type Status = super::Metal3DataTemplateStatus;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "Metal3DataTemplate";
     const PLURAL: &'static str = "metal3datatemplates";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
 
+/// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Metal3DataTemplateSpecMetaDataDnsServersFromPool {
-    /// API group of the object; its version does not matter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_group: Option<String>,
-    /// The key.
+pub struct Metal3DataTemplateSpec {
+    /// Name of the Cluster that this belongs to.
     #[serde(default)]
-    pub key: String,
-    /// Kind of the object.
+    pub cluster_name: String,
+    /// Metadata of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
+    pub meta_data: Option<super::Metal3DataTemplateSpecMetaData>,
+    /// Network configuration of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_data: Option<super::Metal3DataTemplateSpecNetworkData>,
+}
+
+/// Metadata of the host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3DataTemplateSpecMetaData {
+    /// Keys that get the DNS servers of a pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns_servers_from_pool: Option<Vec<super::Metal3DataTemplateSpecMetaDataGatewaysFromPool>>,
+    /// Keys that get the value of an annotation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_annotations: Option<Vec<super::Metal3DataTemplateSpecMetaDataFromAnnotation>>,
+    /// Keys that get the MAC address of an interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_host_interfaces: Option<Vec<super::Metal3DataTemplateSpecMetaDataFromHostInterface>>,
+    /// Keys that get the value of a label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_labels: Option<Vec<super::Metal3DataTemplateSpecMetaDataFromLabel>>,
+    /// Keys that get the gateway of a pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateways_from_pool: Option<Vec<super::Metal3DataTemplateSpecMetaDataGatewaysFromPool>>,
+    /// Which index each has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub indexes: Option<Vec<super::Metal3DataTemplateSpecMetaDataIndex>>,
+    /// Keys that get an address of a pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_addresses_from_pool: Option<Vec<super::Metal3DataTemplateSpecMetaDataGatewaysFromPool>>,
+    /// Namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespaces: Option<Vec<super::Metal3DataTemplateSpecMetaDataNamespace>>,
+    /// Keys that get the name of an object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object_names: Option<Vec<super::Metal3DataTemplateSpecMetaDataObjectName>>,
+    /// Keys that get the prefix of a pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefixes_from_pool: Option<Vec<super::Metal3DataTemplateSpecMetaDataGatewaysFromPool>>,
+    /// Keys that get a fixed text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strings: Option<Vec<super::Metal3DataTemplateSpecMetaDataString>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -88,7 +130,22 @@ pub struct Metal3DataTemplateSpecMetaDataFromLabel {
     pub object: String,
 }
 
-pub type Metal3DataTemplateSpecMetaDataGatewaysFromPool = super::Metal3DataTemplateSpecMetaDataDnsServersFromPool;
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3DataTemplateSpecMetaDataGatewaysFromPool {
+    /// API group of the object; its version does not matter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_group: Option<String>,
+    /// The key.
+    #[serde(default)]
+    pub key: String,
+    /// Kind of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+}
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -110,8 +167,6 @@ pub struct Metal3DataTemplateSpecMetaDataIndex {
     pub suffix: Option<String>,
 }
 
-pub type Metal3DataTemplateSpecMetaDataIpAddressesFromPool = super::Metal3DataTemplateSpecMetaDataDnsServersFromPool;
-
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecMetaDataNamespace {
@@ -131,8 +186,6 @@ pub struct Metal3DataTemplateSpecMetaDataObjectName {
     pub object: String,
 }
 
-pub type Metal3DataTemplateSpecMetaDataPrefixesFromPool = super::Metal3DataTemplateSpecMetaDataDnsServersFromPool;
-
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3DataTemplateSpecMetaDataString {
@@ -144,81 +197,34 @@ pub struct Metal3DataTemplateSpecMetaDataString {
     pub value: String,
 }
 
-/// Metadata of the host.
+/// Network configuration of the host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Metal3DataTemplateSpecMetaData {
-    /// Keys that get the DNS servers of a pool.
+pub struct Metal3DataTemplateSpecNetworkData {
+    /// Network links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dns_servers_from_pool: Option<Vec<super::Metal3DataTemplateSpecMetaDataDnsServersFromPool>>,
-    /// Keys that get the value of an annotation.
+    pub links: Option<super::Metal3DataTemplateSpecNetworkDataLinks>,
+    /// Networks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_annotations: Option<Vec<super::Metal3DataTemplateSpecMetaDataFromAnnotation>>,
-    /// Keys that get the MAC address of an interface.
+    pub networks: Option<super::Metal3DataTemplateSpecNetworkDataNetworks>,
+    /// Services.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_host_interfaces: Option<Vec<super::Metal3DataTemplateSpecMetaDataFromHostInterface>>,
-    /// Keys that get the value of a label.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_labels: Option<Vec<super::Metal3DataTemplateSpecMetaDataFromLabel>>,
-    /// Keys that get the gateway of a pool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gateways_from_pool: Option<Vec<super::Metal3DataTemplateSpecMetaDataDnsServersFromPool>>,
-    /// Which index each has.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub indexes: Option<Vec<super::Metal3DataTemplateSpecMetaDataIndex>>,
-    /// Keys that get an address of a pool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ip_addresses_from_pool: Option<Vec<super::Metal3DataTemplateSpecMetaDataDnsServersFromPool>>,
-    /// Namespaces.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespaces: Option<Vec<super::Metal3DataTemplateSpecMetaDataNamespace>>,
-    /// Keys that get the name of an object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub object_names: Option<Vec<super::Metal3DataTemplateSpecMetaDataObjectName>>,
-    /// Keys that get the prefix of a pool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefixes_from_pool: Option<Vec<super::Metal3DataTemplateSpecMetaDataDnsServersFromPool>>,
-    /// Keys that get a fixed text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub strings: Option<Vec<super::Metal3DataTemplateSpecMetaDataString>>,
+    pub services: Option<super::Metal3DataTemplateSpecNetworkDataServices>,
 }
 
-/// Annotation that holds the value.
+/// Network links.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation {
-    /// Name of the annotation.
-    #[serde(default)]
-    pub annotation: String,
-    /// The object.
-    #[serde(default)]
-    pub object: String,
-}
-
-/// MAC address.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metal3DataTemplateSpecNetworkDataLinksBondMacAddress {
-    /// Annotation that holds the value.
+pub struct Metal3DataTemplateSpecNetworkDataLinks {
+    /// Bonds of several links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_annotation: Option<super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation>,
-    /// Name of the host's interface whose MAC address is used.
+    pub bonds: Option<Vec<super::Metal3DataTemplateSpecNetworkDataLinksBond>>,
+    /// Ethernet links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_host_interface: Option<String>,
-    /// A text.
+    pub ethernets: Option<Vec<super::Metal3DataTemplateSpecNetworkDataLinksEthernet>>,
+    /// VLANs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub string: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metal3DataTemplateSpecNetworkDataLinksBondParameter {
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-    /// The value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<serde_json::Value>,
+    pub vlans: Option<Vec<super::Metal3DataTemplateSpecNetworkDataLinksVlan>>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -250,11 +256,31 @@ pub struct Metal3DataTemplateSpecNetworkDataLinksBond {
     pub parameters: Vec<super::Metal3DataTemplateSpecNetworkDataLinksBondParameter>,
 }
 
-pub type Metal3DataTemplateSpecNetworkDataLinksEthernetMacAddressFromAnnotation =
-    super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation;
+/// MAC address.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3DataTemplateSpecNetworkDataLinksBondMacAddress {
+    /// Annotation that holds the value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_annotation: Option<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolAnnotation>,
+    /// Name of the host's interface whose MAC address is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_host_interface: Option<String>,
+    /// A text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub string: Option<String>,
+}
 
-pub type Metal3DataTemplateSpecNetworkDataLinksEthernetMacAddress =
-    super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddress;
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3DataTemplateSpecNetworkDataLinksBondParameter {
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+    /// The value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<serde_json::Value>,
+}
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -275,12 +301,6 @@ pub struct Metal3DataTemplateSpecNetworkDataLinksEthernet {
     #[serde(rename = "type", default)]
     pub r#type: String,
 }
-
-pub type Metal3DataTemplateSpecNetworkDataLinksVlanMacAddressFromAnnotation =
-    super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation;
-
-pub type Metal3DataTemplateSpecNetworkDataLinksVlanMacAddress =
-    super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddress;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -305,200 +325,6 @@ pub struct Metal3DataTemplateSpecNetworkDataLinksVlan {
     pub vlan_link: String,
 }
 
-/// Network links.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metal3DataTemplateSpecNetworkDataLinks {
-    /// Bonds of several links.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bonds: Option<Vec<super::Metal3DataTemplateSpecNetworkDataLinksBond>>,
-    /// Ethernet links.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ethernets: Option<Vec<super::Metal3DataTemplateSpecNetworkDataLinksEthernet>>,
-    /// VLANs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vlans: Option<Vec<super::Metal3DataTemplateSpecNetworkDataLinksVlan>>,
-}
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolAnnotation =
-    super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation;
-
-/// Pool from which the value comes.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef {
-    /// API group of the object; its version does not matter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_group: Option<String>,
-    /// Kind of the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-}
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteGatewayFromPoolAnnotation =
-    super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteGatewayFromPoolRef =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef;
-
-/// The gateway.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteGateway {
-    /// Pool from which the value comes.
-    #[serde(rename = "fromIPPool", default, skip_serializing_if = "Option::is_none")]
-    pub from_ip_pool: Option<String>,
-    /// Annotation that names the pool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_pool_annotation: Option<super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation>,
-    /// Pool from which the value comes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_pool_ref: Option<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef>,
-    /// A text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub string: Option<String>,
-}
-
-/// Services.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteServices {
-    /// DNS servers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dns: Option<Vec<String>>,
-    /// Pool whose DNS servers are used.
-    #[serde(rename = "dnsFromIPPool", default, skip_serializing_if = "Option::is_none")]
-    pub dns_from_ip_pool: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4Route {
-    /// The gateway.
-    #[serde(default)]
-    pub gateway: super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteGateway,
-    /// The network.
-    #[serde(default)]
-    pub network: String,
-    /// Length of the network's prefix.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prefix: Option<i32>,
-    /// Services.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub services: Option<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteServices>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4 {
-    /// Annotation that names the pool.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_pool_annotation: Option<super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation>,
-    /// Pool from which the value comes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from_pool_ref: Option<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef>,
-    /// Identifier.
-    #[serde(default)]
-    pub id: String,
-    /// Pool from which the address comes.
-    #[serde(rename = "ipAddressFromIPPool", default, skip_serializing_if = "Option::is_none")]
-    pub ip_address_from_ip_pool: Option<String>,
-    /// The link.
-    #[serde(default)]
-    pub link: String,
-    /// Routes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub routes: Option<Vec<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Route>>,
-}
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv4DhcpRouteGatewayFromPoolAnnotation =
-    super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv4DhcpRouteGatewayFromPoolRef =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv4DhcpRouteGateway =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteGateway;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv4DhcpRouteServices =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteServices;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv4DhcpRoute =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Route;
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4Dhcp {
-    /// Identifier.
-    #[serde(default)]
-    pub id: String,
-    /// The link.
-    #[serde(default)]
-    pub link: String,
-    /// Routes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub routes: Option<Vec<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Route>>,
-}
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6FromPoolAnnotation =
-    super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6FromPoolRef =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6RouteGatewayFromPoolAnnotation =
-    super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6RouteGatewayFromPoolRef =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6RouteGateway =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteGateway;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6RouteServices =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteServices;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6Route = super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Route;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6 = super::Metal3DataTemplateSpecNetworkDataNetworksIpv4;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6DhcpRouteGatewayFromPoolAnnotation =
-    super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6DhcpRouteGatewayFromPoolRef =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6DhcpRouteGateway =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteGateway;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6DhcpRouteServices =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteServices;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6DhcpRoute =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Route;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6Dhcp = super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Dhcp;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6SlaacRouteGatewayFromPoolAnnotation =
-    super::Metal3DataTemplateSpecNetworkDataLinksBondMacAddressFromAnnotation;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6SlaacRouteGatewayFromPoolRef =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6SlaacRouteGateway =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteGateway;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6SlaacRouteServices =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteServices;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6SlaacRoute =
-    super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Route;
-
-pub type Metal3DataTemplateSpecNetworkDataNetworksIpv6Slaac = super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Dhcp;
-
 /// Networks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -520,47 +346,115 @@ pub struct Metal3DataTemplateSpecNetworkDataNetworks {
     pub ipv6_slaac: Option<Vec<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Dhcp>>,
 }
 
-pub type Metal3DataTemplateSpecNetworkDataServices = super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteServices;
-
-/// Network configuration of the host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Metal3DataTemplateSpecNetworkData {
-    /// Network links.
+pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4 {
+    /// Annotation that names the pool.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub links: Option<super::Metal3DataTemplateSpecNetworkDataLinks>,
-    /// Networks.
+    pub from_pool_annotation: Option<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolAnnotation>,
+    /// Pool from which the value comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub networks: Option<super::Metal3DataTemplateSpecNetworkDataNetworks>,
-    /// Services.
+    pub from_pool_ref: Option<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef>,
+    /// Identifier.
+    #[serde(default)]
+    pub id: String,
+    /// Pool from which the address comes.
+    #[serde(rename = "ipAddressFromIPPool", default, skip_serializing_if = "Option::is_none")]
+    pub ip_address_from_ip_pool: Option<String>,
+    /// The link.
+    #[serde(default)]
+    pub link: String,
+    /// Routes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub services: Option<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteServices>,
+    pub routes: Option<Vec<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Route>>,
 }
 
-/// What is wanted.
+/// Annotation that names the pool.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Metal3DataTemplateSpec {
-    /// Name of the Cluster that this belongs to.
+pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolAnnotation {
+    /// Name of the annotation.
     #[serde(default)]
-    pub cluster_name: String,
-    /// Metadata of the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub meta_data: Option<super::Metal3DataTemplateSpecMetaData>,
-    /// Network configuration of the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network_data: Option<super::Metal3DataTemplateSpecNetworkData>,
+    pub annotation: String,
+    /// The object.
+    #[serde(default)]
+    pub object: String,
 }
 
+/// Pool from which the value comes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Metal3DataTemplateStatusIndex {
-    /// The index.
-    #[serde(default)]
-    pub index: i32,
+pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef {
+    /// API group of the object; its version does not matter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_group: Option<String>,
+    /// Kind of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
     /// The name.
     #[serde(default)]
     pub name: String,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4Route {
+    /// The gateway.
+    #[serde(default)]
+    pub gateway: super::Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteGateway,
+    /// The network.
+    #[serde(default)]
+    pub network: String,
+    /// Length of the network's prefix.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<i32>,
+    /// Services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub services: Option<super::Metal3DataTemplateSpecNetworkDataServices>,
+}
+
+/// The gateway.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4RouteGateway {
+    /// Pool from which the value comes.
+    #[serde(rename = "fromIPPool", default, skip_serializing_if = "Option::is_none")]
+    pub from_ip_pool: Option<String>,
+    /// Annotation that names the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_pool_annotation: Option<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolAnnotation>,
+    /// Pool from which the value comes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from_pool_ref: Option<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4FromPoolRef>,
+    /// A text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub string: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3DataTemplateSpecNetworkDataNetworksIpv4Dhcp {
+    /// Identifier.
+    #[serde(default)]
+    pub id: String,
+    /// The link.
+    #[serde(default)]
+    pub link: String,
+    /// Routes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routes: Option<Vec<super::Metal3DataTemplateSpecNetworkDataNetworksIpv4Route>>,
+}
+
+/// Services.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3DataTemplateSpecNetworkDataServices {
+    /// DNS servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns: Option<Vec<String>>,
+    /// Pool whose DNS servers are used.
+    #[serde(rename = "dnsFromIPPool", default, skip_serializing_if = "Option::is_none")]
+    pub dns_from_ip_pool: Option<String>,
 }
 
 /// What was observed last; written by controllers.
@@ -573,4 +467,15 @@ pub struct Metal3DataTemplateStatus {
     /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3DataTemplateStatusIndex {
+    /// The index.
+    #[serde(default)]
+    pub index: i32,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
 }

@@ -11,24 +11,25 @@ use serde::{Deserialize, Serialize};
 pub struct Metal3IPAddress {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::Metal3IPAddressSpec,
 }
 
 impl crate::Kind for Metal3IPAddress {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "ipam.metal3.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "IPAddress";
     const PLURAL: &'static str = "ipaddresses";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type Metal3IPAddressSpecClaim = super::BareMetalHostSpecConsumerRef;
-
-pub type Metal3IPAddressSpecPool = super::BareMetalHostSpecConsumerRef;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -39,7 +40,7 @@ pub struct Metal3IPAddressSpec {
     pub address: String,
     /// The claim that asked for this.
     #[serde(default)]
-    pub claim: super::BareMetalHostSpecConsumerRef,
+    pub claim: super::IPClaimSpecPool,
     /// DNS servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns_servers: Option<Vec<String>>,
@@ -48,7 +49,7 @@ pub struct Metal3IPAddressSpec {
     pub gateway: Option<String>,
     /// The pool.
     #[serde(default)]
-    pub pool: super::BareMetalHostSpecConsumerRef,
+    pub pool: super::IPClaimSpecPool,
     /// Length of the network's prefix.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<i64>,

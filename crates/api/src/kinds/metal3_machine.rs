@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Metal3Machine {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::Metal3MachineSpec,
     /// What was observed last; written by controllers.
@@ -19,19 +20,55 @@ pub struct Metal3Machine {
 }
 
 impl crate::Kind for Metal3Machine {
+    type Status = super::Metal3MachineStatus;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "Metal3Machine";
     const PLURAL: &'static str = "metal3machines";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
 
-pub type Metal3MachineSpecCustomDeploy = super::BareMetalHostSpecCustomDeploy;
-
-pub type Metal3MachineSpecDataTemplate = super::BareMetalHostSpecMetaData;
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3MachineSpec {
+    /// Whether disks are cleaned between two uses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub automated_cleaning_mode: Option<String>,
+    /// A way of deploying of its own, instead of an image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub custom_deploy: Option<super::BareMetalHostSpecCustomDeploy>,
+    /// The Metal3DataTemplate from which data is rendered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_template: Option<super::Metal3DataSpecClaim>,
+    /// Where the Machine runs, such as an availability zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_domain: Option<String>,
+    /// Labels of the hosts that may be chosen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
+    /// Image of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<super::Metal3MachineSpecImage>,
+    /// Metadata of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub meta_data: Option<super::Metal3DataSpecClaim>,
+    /// Network configuration of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_data: Option<super::Metal3DataSpecClaim>,
+    /// How the infrastructure names the host.
+    #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// User-data of the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user_data: Option<super::Metal3DataSpecClaim>,
+}
 
 /// Image of the host.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -51,77 +88,19 @@ pub struct Metal3MachineSpecImage {
     pub url: String,
 }
 
-pub type Metal3MachineSpecMetaData = super::BareMetalHostSpecMetaData;
-
-pub type Metal3MachineSpecNetworkData = super::BareMetalHostSpecMetaData;
-
-pub type Metal3MachineSpecUserData = super::BareMetalHostSpecMetaData;
-
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metal3MachineSpec {
-    /// Whether disks are cleaned between two uses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub automated_cleaning_mode: Option<String>,
-    /// A way of deploying of its own, instead of an image.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub custom_deploy: Option<super::BareMetalHostSpecCustomDeploy>,
-    /// The Metal3DataTemplate from which data is rendered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_template: Option<super::BareMetalHostSpecMetaData>,
-    /// Where the Machine runs, such as an availability zone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_domain: Option<String>,
-    /// Labels of the hosts that may be chosen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub host_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
-    /// Image of the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<super::Metal3MachineSpecImage>,
-    /// Metadata of the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub meta_data: Option<super::BareMetalHostSpecMetaData>,
-    /// Network configuration of the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network_data: Option<super::BareMetalHostSpecMetaData>,
-    /// How the infrastructure names the host.
-    #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
-    pub provider_id: Option<String>,
-    /// User-data of the host.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user_data: Option<super::BareMetalHostSpecMetaData>,
-}
-
-pub type Metal3MachineStatusAddress = super::MachineStatusAddress;
-
-pub type Metal3MachineStatusDeprecatedV1beta1 = super::ClusterStatusDeprecatedV1beta1;
-
-pub type Metal3MachineStatusDeprecated = super::ClusterStatusDeprecated;
-
-pub type Metal3MachineStatusInitialization = super::Metal3ClusterStatusInitialization;
-
-pub type Metal3MachineStatusMetaData = super::BareMetalHostSpecMetaData;
-
-pub type Metal3MachineStatusNetworkData = super::BareMetalHostSpecMetaData;
-
-pub type Metal3MachineStatusRenderedData = super::BareMetalHostSpecMetaData;
-
-pub type Metal3MachineStatusUserData = super::BareMetalHostSpecMetaData;
-
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Metal3MachineStatus {
     /// All known addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub addresses: Option<Vec<super::MachineStatusAddress>>,
+    pub addresses: Option<Vec<super::Metal3MachineStatusAddress>>,
     /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
     /// What only older versions know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deprecated: Option<super::ClusterStatusDeprecated>,
+    pub deprecated: Option<super::Metal3ClusterStatusDeprecated>,
     /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialization: Option<super::Metal3ClusterStatusInitialization>,
@@ -130,14 +109,25 @@ pub struct Metal3MachineStatus {
     pub last_updated: Option<String>,
     /// Metadata of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub meta_data: Option<super::BareMetalHostSpecMetaData>,
+    pub meta_data: Option<super::Metal3DataSpecClaim>,
     /// Network configuration of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network_data: Option<super::BareMetalHostSpecMetaData>,
+    pub network_data: Option<super::Metal3DataSpecClaim>,
     /// The data that was rendered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rendered_data: Option<super::BareMetalHostSpecMetaData>,
+    pub rendered_data: Option<super::Metal3DataSpecClaim>,
     /// User-data of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user_data: Option<super::BareMetalHostSpecMetaData>,
+    pub user_data: Option<super::Metal3DataSpecClaim>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3MachineStatusAddress {
+    /// The address.
+    #[serde(default)]
+    pub address: String,
+    /// The type.
+    #[serde(rename = "type", default)]
+    pub r#type: String,
 }

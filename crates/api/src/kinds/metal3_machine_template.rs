@@ -11,47 +11,24 @@ use serde::{Deserialize, Serialize};
 pub struct Metal3MachineTemplate {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::Metal3MachineTemplateSpec,
 }
 
 impl crate::Kind for Metal3MachineTemplate {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "Metal3MachineTemplate";
     const PLURAL: &'static str = "metal3machinetemplates";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
-}
-
-pub type Metal3MachineTemplateSpecTemplateMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type Metal3MachineTemplateSpecTemplateSpecCustomDeploy = super::BareMetalHostSpecCustomDeploy;
-
-pub type Metal3MachineTemplateSpecTemplateSpecDataTemplate = super::BareMetalHostSpecMetaData;
-
-pub type Metal3MachineTemplateSpecTemplateSpecImage = super::Metal3MachineSpecImage;
-
-pub type Metal3MachineTemplateSpecTemplateSpecMetaData = super::BareMetalHostSpecMetaData;
-
-pub type Metal3MachineTemplateSpecTemplateSpecNetworkData = super::BareMetalHostSpecMetaData;
-
-pub type Metal3MachineTemplateSpecTemplateSpecUserData = super::BareMetalHostSpecMetaData;
-
-pub type Metal3MachineTemplateSpecTemplateSpec = super::Metal3MachineSpec;
-
-/// What is made from this.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metal3MachineTemplateSpecTemplate {
-    /// Labels and annotations.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// What is wanted.
-    #[serde(default)]
-    pub spec: super::Metal3MachineSpec,
 }
 
 /// What is wanted.
@@ -64,4 +41,16 @@ pub struct Metal3MachineTemplateSpec {
     /// What is made from this.
     #[serde(default)]
     pub template: super::Metal3MachineTemplateSpecTemplate,
+}
+
+/// What is made from this.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3MachineTemplateSpecTemplate {
+    /// Labels and annotations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<super::Metal3ClusterTemplateSpecTemplateMetadata>,
+    /// What is wanted.
+    #[serde(default)]
+    pub spec: super::Metal3MachineSpec,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Metal3Remediation {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::Metal3RemediationSpec,
     /// What was observed last; written by controllers.
@@ -19,14 +20,27 @@ pub struct Metal3Remediation {
 }
 
 impl crate::Kind for Metal3Remediation {
+    type Status = super::Metal3RemediationStatus;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "Metal3Remediation";
     const PLURAL: &'static str = "metal3remediations";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3RemediationSpec {
+    /// How it is done; see the kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<super::Metal3RemediationSpecStrategy>,
 }
 
 /// How it is done; see the kind.
@@ -42,15 +56,6 @@ pub struct Metal3RemediationSpecStrategy {
     /// The type.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
-}
-
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metal3RemediationSpec {
-    /// How it is done; see the kind.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub strategy: Option<super::Metal3RemediationSpecStrategy>,
 }
 
 /// What was observed last; written by controllers.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct Metal3RemediationTemplate {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::Metal3RemediationTemplateSpec,
     /// What was observed last; written by controllers.
@@ -19,27 +20,18 @@ pub struct Metal3RemediationTemplate {
 }
 
 impl crate::Kind for Metal3RemediationTemplate {
+    type Status = super::Metal3RemediationTemplateStatus;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta2";
     const KIND: &'static str = "Metal3RemediationTemplate";
     const PLURAL: &'static str = "metal3remediationtemplates";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
-}
-
-pub type Metal3RemediationTemplateSpecTemplateSpecStrategy = super::Metal3RemediationSpecStrategy;
-
-pub type Metal3RemediationTemplateSpecTemplateSpec = super::Metal3RemediationSpec;
-
-/// What is made from this.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Metal3RemediationTemplateSpecTemplate {
-    /// What is wanted.
-    #[serde(default)]
-    pub spec: super::Metal3RemediationSpec,
 }
 
 /// What is wanted.
@@ -51,7 +43,14 @@ pub struct Metal3RemediationTemplateSpec {
     pub template: super::Metal3RemediationTemplateSpecTemplate,
 }
 
-pub type Metal3RemediationTemplateStatusStatus = super::Metal3RemediationStatus;
+/// What is made from this.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metal3RemediationTemplateSpecTemplate {
+    /// What is wanted.
+    #[serde(default)]
+    pub spec: super::Metal3RemediationSpec,
+}
 
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

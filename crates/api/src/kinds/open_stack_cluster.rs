@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct OpenStackCluster {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::OpenStackClusterSpec,
     /// What was observed last; written by controllers.
@@ -19,14 +20,120 @@ pub struct OpenStackCluster {
 }
 
 impl crate::Kind for OpenStackCluster {
+    type Status = super::OpenStackClusterStatus;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta1";
     const KIND: &'static str = "OpenStackCluster";
     const PLURAL: &'static str = "openstackclusters";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = false;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
+}
+
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackClusterSpec {
+    /// Address of the API within the network. An empty text is not the same as none: it says that a control plane will fill it in.
+    #[serde(rename = "apiServerFixedIP", default, skip_serializing_if = "Option::is_none")]
+    pub api_server_fixed_ip: Option<String>,
+    /// Floating IP of the API.
+    #[serde(rename = "apiServerFloatingIP", default, skip_serializing_if = "Option::is_none")]
+    pub api_server_floating_ip: Option<String>,
+    /// Load balancer in front of the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_server_load_balancer: Option<super::OpenStackClusterSpecApiServerLoadBalancer>,
+    /// Port of the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_server_port: Option<i64>,
+    /// A server by which the others can be reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bastion: Option<super::OpenStackClusterSpecBastion>,
+    /// Availability zones in which control plane machines may run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_availability_zones: Option<Vec<String>>,
+    /// Host and port of the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_endpoint: Option<super::OpenStackClusterSpecControlPlaneEndpoint>,
+    /// Let Nova choose the zone of control plane machines.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_omit_availability_zone: Option<bool>,
+    /// Do not give the API a floating IP.
+    #[serde(rename = "disableAPIServerFloatingIP", default, skip_serializing_if = "Option::is_none")]
+    pub disable_api_server_floating_ip: Option<bool>,
+    /// There is no external network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disable_external_network: Option<bool>,
+    /// Switch port security off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disable_port_security: Option<bool>,
+    /// The network through which the cluster is reached from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_network: Option<super::OpenStackClusterSpecRouter>,
+    /// Addresses of the router in the external network.
+    #[serde(rename = "externalRouterIPs", default, skip_serializing_if = "Option::is_none")]
+    pub external_router_ips: Option<Vec<super::OpenStackClusterSpecExternalRouterIp>>,
+    /// Credentials and cloud that are used.
+    #[serde(default)]
+    pub identity_ref: super::OpenStackServerSpecIdentityRef,
+    /// Security groups that are made for the nodes; none without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub managed_security_groups: Option<super::OpenStackClusterSpecManagedSecurityGroups>,
+    /// Subnets that are made, with network and router.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub managed_subnets: Option<Vec<super::OpenStackClusterSpecManagedSubnet>>,
+    /// Network of the cluster, or of the control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<super::OpenStackClusterSpecRouter>,
+    /// Largest packet of the network that is made.
+    #[serde(rename = "networkMTU", default, skip_serializing_if = "Option::is_none")]
+    pub network_mtu: Option<i64>,
+    /// A router that is there already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<super::OpenStackClusterSpecRouter>,
+    /// Subnets of the network that are used; all of them without it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnets: Option<Vec<super::OpenStackClusterSpecSubnet>>,
+    /// Tags of everything that is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+}
+
+/// Load balancer in front of the API.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackClusterSpecApiServerLoadBalancer {
+    /// Further ports that are opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub additional_ports: Option<Vec<i64>>,
+    /// Networks that may connect.
+    #[serde(rename = "allowedCIDRs", default, skip_serializing_if = "Option::is_none")]
+    pub allowed_cidrs: Option<Vec<String>>,
+    /// Availability zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub availability_zone: Option<String>,
+    /// Whether it is switched on.
+    #[serde(default)]
+    pub enabled: bool,
+    /// Name of the flavor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flavor: Option<String>,
+    /// Health checks of the load balancer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monitor: Option<super::OpenStackClusterSpecApiServerLoadBalancerMonitor>,
+    /// The network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<super::OpenStackClusterSpecRouter>,
+    /// The provider.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provider: Option<String>,
+    /// Subnets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnets: Option<Vec<super::OpenStackClusterSpecSubnet>>,
 }
 
 /// Health checks of the load balancer.
@@ -47,10 +154,144 @@ pub struct OpenStackClusterSpecApiServerLoadBalancerMonitor {
     pub timeout: Option<i64>,
 }
 
-/// What the network looks like.
+/// A server by which the others can be reached.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecApiServerLoadBalancerNetworkFilter {
+pub struct OpenStackClusterSpecBastion {
+    /// Availability zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub availability_zone: Option<String>,
+    /// Whether it is switched on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enabled: Option<bool>,
+    /// The floating IP.
+    #[serde(rename = "floatingIP", default, skip_serializing_if = "Option::is_none")]
+    pub floating_ip: Option<String>,
+    /// What is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<super::OpenStackMachineSpec>,
+}
+
+/// Host and port of the API.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackClusterSpecControlPlaneEndpoint {
+    /// Host name or address of the API; empty until it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// Port of the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<i32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackClusterSpecExternalRouterIp {
+    /// The address.
+    #[serde(rename = "fixedIP", default, skip_serializing_if = "Option::is_none")]
+    pub fixed_ip: Option<String>,
+    /// The subnet.
+    #[serde(default)]
+    pub subnet: super::OpenStackClusterSpecSubnet,
+}
+
+/// Security groups that are made for the nodes; none without it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackClusterSpecManagedSecurityGroups {
+    /// Rules for all nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all_nodes_security_group_rules:
+        Option<Vec<super::OpenStackClusterSpecManagedSecurityGroupsAllNodesSecurityGroupRule>>,
+    /// Whether nodes may talk to each other on every port.
+    #[serde(default)]
+    pub allow_all_in_cluster_traffic: bool,
+    /// Rules for control plane nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_plane_nodes_security_group_rules:
+        Option<Vec<super::OpenStackClusterSpecManagedSecurityGroupsAllNodesSecurityGroupRule>>,
+    /// Rules for worker nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_nodes_security_group_rules:
+        Option<Vec<super::OpenStackClusterSpecManagedSecurityGroupsAllNodesSecurityGroupRule>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackClusterSpecManagedSecurityGroupsAllNodesSecurityGroupRule {
+    /// A description.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Whether the rule is about incoming or outgoing traffic.
+    #[serde(default)]
+    pub direction: String,
+    /// IPv4 or IPv6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ether_type: Option<String>,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+    /// Last port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_range_max: Option<i64>,
+    /// First port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port_range_min: Option<i64>,
+    /// The protocol.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// Id of the security group that traffic comes from or goes to.
+    #[serde(rename = "remoteGroupID", default, skip_serializing_if = "Option::is_none")]
+    pub remote_group_id: Option<String>,
+    /// Network that traffic comes from or goes to.
+    #[serde(rename = "remoteIPPrefix", default, skip_serializing_if = "Option::is_none")]
+    pub remote_ip_prefix: Option<String>,
+    /// Managed security groups that traffic comes from or goes to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote_managed_groups: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackClusterSpecManagedSubnet {
+    /// Ranges from which addresses of the subnet are given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation_pools: Option<Vec<super::OpenStackClusterSpecManagedSubnetAllocationPool>>,
+    /// Network in CIDR notation.
+    #[serde(default)]
+    pub cidr: String,
+    /// DNS servers of the subnet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dns_nameservers: Option<Vec<String>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackClusterSpecManagedSubnetAllocationPool {
+    /// Last address.
+    #[serde(default)]
+    pub end: String,
+    /// First address.
+    #[serde(default)]
+    pub start: String,
+}
+
+/// A router that is there already.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackClusterSpecRouter {
+    /// What it must look like; exactly one must be found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<super::OpenStackClusterSpecRouterFilter>,
+    /// Identifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+}
+
+/// What it must look like; exactly one must be found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackClusterSpecRouterFilter {
     /// A description.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
@@ -74,14 +315,13 @@ pub struct OpenStackClusterSpecApiServerLoadBalancerNetworkFilter {
     pub tags_any: Option<Vec<String>>,
 }
 
-/// The network.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecApiServerLoadBalancerNetwork {
-    /// What the network looks like.
+pub struct OpenStackClusterSpecSubnet {
+    /// What it must look like; exactly one must be found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub filter: Option<super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter>,
-    /// Id of the network.
+    pub filter: Option<super::OpenStackClusterSpecSubnetFilter>,
+    /// Identifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
 }
@@ -89,7 +329,7 @@ pub struct OpenStackClusterSpecApiServerLoadBalancerNetwork {
 /// What it must look like; exactly one must be found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecApiServerLoadBalancerSubnetFilter {
+pub struct OpenStackClusterSpecSubnetFilter {
     /// Network in CIDR notation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cidr: Option<String>,
@@ -128,649 +368,52 @@ pub struct OpenStackClusterSpecApiServerLoadBalancerSubnetFilter {
     pub tags_any: Option<Vec<String>>,
 }
 
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecApiServerLoadBalancerSubnet {
-    /// What it must look like; exactly one must be found.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub filter: Option<super::OpenStackClusterSpecApiServerLoadBalancerSubnetFilter>,
-    /// Identifier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-}
-
-/// Load balancer in front of the API.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecApiServerLoadBalancer {
-    /// Further ports that are opened.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub additional_ports: Option<Vec<i64>>,
-    /// Networks that may connect.
-    #[serde(rename = "allowedCIDRs", default, skip_serializing_if = "Option::is_none")]
-    pub allowed_cidrs: Option<Vec<String>>,
-    /// Availability zone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub availability_zone: Option<String>,
-    /// Whether it is switched on.
-    #[serde(default)]
-    pub enabled: bool,
-    /// Name of the flavor.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub flavor: Option<String>,
-    /// Health checks of the load balancer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub monitor: Option<super::OpenStackClusterSpecApiServerLoadBalancerMonitor>,
-    /// The network.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network: Option<super::OpenStackClusterSpecApiServerLoadBalancerNetwork>,
-    /// The provider.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub provider: Option<String>,
-    /// Subnets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subnets: Option<Vec<super::OpenStackClusterSpecApiServerLoadBalancerSubnet>>,
-}
-
-/// Availability zone.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone {
-    /// Where it comes from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<String>,
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-}
-
-/// The volume.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolume {
-    /// Availability zone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub availability_zone:
-        Option<super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone>,
-    /// The type.
-    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
-    pub r#type: Option<String>,
-}
-
-/// Where data is kept.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorage {
-    /// The type.
-    #[serde(rename = "type", default)]
-    pub r#type: String,
-    /// The volume.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub volume: Option<super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolume>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecAdditionalBlockDevice {
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-    /// Size in GiB.
-    #[serde(rename = "sizeGiB", default)]
-    pub size_gib: i64,
-    /// Where data is kept.
-    #[serde(default)]
-    pub storage: super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorage,
-}
-
-/// Pool from which the server gets a floating IP.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecFloatingIpPoolRef {
-    /// API group of the object; its version does not matter.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_group: Option<String>,
-    /// Kind of the object.
-    #[serde(default)]
-    pub kind: String,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-}
-
-/// Credentials and cloud that are used.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecIdentityRef {
-    /// Name of the cloud within clouds.yaml.
-    #[serde(default)]
-    pub cloud_name: String,
-    /// Secret with clouds.yaml, or the OpenStackClusterIdentity.
-    #[serde(default)]
-    pub name: String,
-    /// Region of the cloud.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub region: Option<String>,
-    /// Whether a Secret of this namespace or an OpenStackClusterIdentity is meant.
-    #[serde(rename = "type", default)]
-    pub r#type: String,
-}
-
-/// What it must look like; exactly one must be found.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecImageFilter {
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Tags all of which it must have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tags: Option<Vec<String>>,
-}
-
-pub type OpenStackClusterSpecBastionSpecImageImageRef = super::IPAddressClaimStatusAddressRef;
-
-/// Image of the host.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecImage {
-    /// What it must look like; exactly one must be found.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub filter: Option<super::OpenStackClusterSpecBastionSpecImageFilter>,
-    /// Identifier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    /// An image object of this namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image_ref: Option<super::IPAddressClaimStatusAddressRef>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecPortAllowedAddressPair {
-    /// The address.
-    #[serde(default)]
-    pub ip_address: String,
-    /// MAC address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mac_address: Option<String>,
-}
-
-pub type OpenStackClusterSpecBastionSpecPortFixedIpSubnetFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerSubnetFilter;
-
-pub type OpenStackClusterSpecBastionSpecPortFixedIpSubnet = super::OpenStackClusterSpecApiServerLoadBalancerSubnet;
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecPortFixedIp {
-    /// The address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ip_address: Option<String>,
-    /// The subnet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subnet: Option<super::OpenStackClusterSpecApiServerLoadBalancerSubnet>,
-}
-
-pub type OpenStackClusterSpecBastionSpecPortNetworkFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackClusterSpecBastionSpecPortNetwork = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-/// Profile of the port's binding.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecPortProfile {
-    /// Whether the switch is offloaded to hardware.
-    #[serde(rename = "ovsHWOffload", default, skip_serializing_if = "Option::is_none")]
-    pub ovs_hw_offload: Option<bool>,
-    /// Whether the virtual function is trusted.
-    #[serde(rename = "trustedVF", default, skip_serializing_if = "Option::is_none")]
-    pub trusted_vf: Option<bool>,
-}
-
-pub type OpenStackClusterSpecBastionSpecPortSecurityGroupFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackClusterSpecBastionSpecPortSecurityGroup = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecPortValueSpec {
-    /// The key.
-    #[serde(default)]
-    pub key: String,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-    /// The value.
-    #[serde(default)]
-    pub value: String,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecPort {
-    /// Whether the port is switched on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub admin_state_up: Option<bool>,
-    /// Further addresses that the port may use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allowed_address_pairs: Option<Vec<super::OpenStackClusterSpecBastionSpecPortAllowedAddressPair>>,
-    /// A description.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// Switch port security off.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disable_port_security: Option<bool>,
-    /// Fixed addresses.
-    #[serde(rename = "fixedIPs", default, skip_serializing_if = "Option::is_none")]
-    pub fixed_ips: Option<Vec<super::OpenStackClusterSpecBastionSpecPortFixedIp>>,
-    /// Host on which the port is bound.
-    #[serde(rename = "hostID", default, skip_serializing_if = "Option::is_none")]
-    pub host_id: Option<String>,
-    /// MAC address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mac_address: Option<String>,
-    /// Suffix of the name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name_suffix: Option<String>,
-    /// The network.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network: Option<super::OpenStackClusterSpecApiServerLoadBalancerNetwork>,
-    /// Profile of the port's binding.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub profile: Option<super::OpenStackClusterSpecBastionSpecPortProfile>,
-    /// Whether the state of the uplink is passed on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub propagate_uplink_status: Option<bool>,
-    /// Security groups.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub security_groups: Option<Vec<super::OpenStackClusterSpecApiServerLoadBalancerNetwork>>,
-    /// Tags all of which it must have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tags: Option<Vec<String>>,
-    /// Whether ports are trunks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trunk: Option<bool>,
-    /// Further attributes of the port that a Neutron extension knows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value_specs: Option<Vec<super::OpenStackClusterSpecBastionSpecPortValueSpec>>,
-    /// Type of the virtual interface.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vnic_type: Option<String>,
-}
-
-pub type OpenStackClusterSpecBastionSpecRootVolumeAvailabilityZone =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone;
-
-/// A volume that the server boots from, instead of its own disk.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecRootVolume {
-    /// Availability zone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub availability_zone:
-        Option<super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone>,
-    /// Size in GiB.
-    #[serde(rename = "sizeGiB", default)]
-    pub size_gib: i64,
-    /// The type.
-    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
-    pub r#type: Option<String>,
-}
-
-/// The value.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecSchedulerHintAdditionalPropertyValue {
-    /// A boolean.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bool: Option<bool>,
-    /// The number.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub number: Option<i64>,
-    /// A text.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub string: Option<String>,
-    /// The type.
-    #[serde(rename = "type", default)]
-    pub r#type: String,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecSchedulerHintAdditionalProperty {
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-    /// The value.
-    #[serde(default)]
-    pub value: super::OpenStackClusterSpecBastionSpecSchedulerHintAdditionalPropertyValue,
-}
-
-pub type OpenStackClusterSpecBastionSpecSecurityGroupFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackClusterSpecBastionSpecSecurityGroup = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackClusterSpecBastionSpecServerGroupFilter = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-/// Group by which servers are kept together or apart.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpecServerGroup {
-    /// What it must look like; exactly one must be found.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub filter: Option<super::K0smotronClusterSpecMountCephfsSecretRef>,
-    /// Identifier.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-}
-
-pub type OpenStackClusterSpecBastionSpecServerMetadata = super::Metal3DataTemplateSpecMetaDataString;
-
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastionSpec {
-    /// Further disks of the server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub additional_block_devices: Option<Vec<super::OpenStackClusterSpecBastionSpecAdditionalBlockDevice>>,
-    /// Whether metadata comes on a drive of its own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_drive: Option<bool>,
-    /// Name of the flavor.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub flavor: Option<String>,
-    /// Id of the flavor; wins over its name.
-    #[serde(rename = "flavorID", default, skip_serializing_if = "Option::is_none")]
-    pub flavor_id: Option<String>,
-    /// Pool from which the server gets a floating IP.
-    #[serde(rename = "floatingIPPoolRef", default, skip_serializing_if = "Option::is_none")]
-    pub floating_ip_pool_ref: Option<super::OpenStackClusterSpecBastionSpecFloatingIpPoolRef>,
-    /// Credentials and cloud that are used.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub identity_ref: Option<super::OpenStackClusterSpecBastionSpecIdentityRef>,
-    /// Image of the host.
-    #[serde(default)]
-    pub image: super::OpenStackClusterSpecBastionSpecImage,
-    /// Ports of the server; without any, one in the cluster's network.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ports: Option<Vec<super::OpenStackClusterSpecBastionSpecPort>>,
-    /// How the infrastructure names the host.
-    #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
-    pub provider_id: Option<String>,
-    /// A volume that the server boots from, instead of its own disk.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub root_volume: Option<super::OpenStackClusterSpecBastionSpecRootVolume>,
-    /// Hints for Nova's scheduler.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheduler_hint_additional_properties:
-        Option<Vec<super::OpenStackClusterSpecBastionSpecSchedulerHintAdditionalProperty>>,
-    /// Security groups.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub security_groups: Option<Vec<super::OpenStackClusterSpecApiServerLoadBalancerNetwork>>,
-    /// Group by which servers are kept together or apart.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server_group: Option<super::OpenStackClusterSpecBastionSpecServerGroup>,
-    /// Metadata of the server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server_metadata: Option<Vec<super::Metal3DataTemplateSpecMetaDataString>>,
-    /// Name of the SSH key in Nova.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ssh_key_name: Option<String>,
-    /// Tags of everything that is made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tags: Option<Vec<String>>,
-    /// Whether ports are trunks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trunk: Option<bool>,
-}
-
-/// A server by which the others can be reached.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecBastion {
-    /// Availability zone.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub availability_zone: Option<String>,
-    /// Whether it is switched on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub enabled: Option<bool>,
-    /// The floating IP.
-    #[serde(rename = "floatingIP", default, skip_serializing_if = "Option::is_none")]
-    pub floating_ip: Option<String>,
-    /// What is wanted.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub spec: Option<super::OpenStackClusterSpecBastionSpec>,
-}
-
-pub type OpenStackClusterSpecControlPlaneEndpoint = super::ClusterSpecControlPlaneEndpoint;
-
-pub type OpenStackClusterSpecExternalNetworkFilter = super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackClusterSpecExternalNetwork = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackClusterSpecExternalRouterIpSubnetFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerSubnetFilter;
-
-pub type OpenStackClusterSpecExternalRouterIpSubnet = super::OpenStackClusterSpecApiServerLoadBalancerSubnet;
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecExternalRouterIp {
-    /// The address.
-    #[serde(rename = "fixedIP", default, skip_serializing_if = "Option::is_none")]
-    pub fixed_ip: Option<String>,
-    /// The subnet.
-    #[serde(default)]
-    pub subnet: super::OpenStackClusterSpecApiServerLoadBalancerSubnet,
-}
-
-pub type OpenStackClusterSpecIdentityRef = super::OpenStackClusterSpecBastionSpecIdentityRef;
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecManagedSecurityGroupsAllNodesSecurityGroupRule {
-    /// A description.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub description: Option<String>,
-    /// Whether the rule is about incoming or outgoing traffic.
-    #[serde(default)]
-    pub direction: String,
-    /// IPv4 or IPv6.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ether_type: Option<String>,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-    /// Last port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port_range_max: Option<i64>,
-    /// First port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port_range_min: Option<i64>,
-    /// The protocol.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub protocol: Option<String>,
-    /// Id of the security group that traffic comes from or goes to.
-    #[serde(rename = "remoteGroupID", default, skip_serializing_if = "Option::is_none")]
-    pub remote_group_id: Option<String>,
-    /// Network that traffic comes from or goes to.
-    #[serde(rename = "remoteIPPrefix", default, skip_serializing_if = "Option::is_none")]
-    pub remote_ip_prefix: Option<String>,
-    /// Managed security groups that traffic comes from or goes to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remote_managed_groups: Option<Vec<String>>,
-}
-
-pub type OpenStackClusterSpecManagedSecurityGroupsControlPlaneNodesSecurityGroupRule =
-    super::OpenStackClusterSpecManagedSecurityGroupsAllNodesSecurityGroupRule;
-
-pub type OpenStackClusterSpecManagedSecurityGroupsWorkerNodesSecurityGroupRule =
-    super::OpenStackClusterSpecManagedSecurityGroupsAllNodesSecurityGroupRule;
-
-/// Security groups that are made for the nodes; none without it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecManagedSecurityGroups {
-    /// Rules for all nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub all_nodes_security_group_rules:
-        Option<Vec<super::OpenStackClusterSpecManagedSecurityGroupsAllNodesSecurityGroupRule>>,
-    /// Whether nodes may talk to each other on every port.
-    #[serde(default)]
-    pub allow_all_in_cluster_traffic: bool,
-    /// Rules for control plane nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_nodes_security_group_rules:
-        Option<Vec<super::OpenStackClusterSpecManagedSecurityGroupsAllNodesSecurityGroupRule>>,
-    /// Rules for worker nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub worker_nodes_security_group_rules:
-        Option<Vec<super::OpenStackClusterSpecManagedSecurityGroupsAllNodesSecurityGroupRule>>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecManagedSubnetAllocationPool {
-    /// Last address.
-    #[serde(default)]
-    pub end: String,
-    /// First address.
-    #[serde(default)]
-    pub start: String,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpecManagedSubnet {
-    /// Ranges from which addresses of the subnet are given.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allocation_pools: Option<Vec<super::OpenStackClusterSpecManagedSubnetAllocationPool>>,
-    /// Network in CIDR notation.
-    #[serde(default)]
-    pub cidr: String,
-    /// DNS servers of the subnet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dns_nameservers: Option<Vec<String>>,
-}
-
-pub type OpenStackClusterSpecNetworkFilter = super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackClusterSpecNetwork = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackClusterSpecRouterFilter = super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackClusterSpecRouter = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackClusterSpecSubnetFilter = super::OpenStackClusterSpecApiServerLoadBalancerSubnetFilter;
-
-pub type OpenStackClusterSpecSubnet = super::OpenStackClusterSpecApiServerLoadBalancerSubnet;
-
-/// What is wanted.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterSpec {
-    /// Address of the API within the network. An empty text is not the same as none: it says that a control plane will fill it in.
-    #[serde(rename = "apiServerFixedIP", default, skip_serializing_if = "Option::is_none")]
-    pub api_server_fixed_ip: Option<String>,
-    /// Floating IP of the API.
-    #[serde(rename = "apiServerFloatingIP", default, skip_serializing_if = "Option::is_none")]
-    pub api_server_floating_ip: Option<String>,
+pub struct OpenStackClusterStatus {
     /// Load balancer in front of the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_server_load_balancer: Option<super::OpenStackClusterSpecApiServerLoadBalancer>,
-    /// Port of the API.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_server_port: Option<i64>,
+    pub api_server_load_balancer: Option<super::OpenStackClusterStatusApiServerLoadBalancer>,
     /// A server by which the others can be reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bastion: Option<super::OpenStackClusterSpecBastion>,
-    /// Availability zones in which control plane machines may run.
+    pub bastion: Option<super::OpenStackClusterStatusBastion>,
+    /// Security group of the bastion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_availability_zones: Option<Vec<String>>,
-    /// Host and port of the API.
+    pub bastion_security_group: Option<super::OpenStackClusterStatusWorkerSecurityGroup>,
+    /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_endpoint: Option<super::ClusterSpecControlPlaneEndpoint>,
-    /// Let Nova choose the zone of control plane machines.
+    pub conditions: Option<Vec<crate::conditions::Condition>>,
+    /// Security group of control plane nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_omit_availability_zone: Option<bool>,
-    /// Do not give the API a floating IP.
-    #[serde(rename = "disableAPIServerFloatingIP", default, skip_serializing_if = "Option::is_none")]
-    pub disable_api_server_floating_ip: Option<bool>,
-    /// There is no external network.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disable_external_network: Option<bool>,
-    /// Switch port security off.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disable_port_security: Option<bool>,
+    pub control_plane_security_group: Option<super::OpenStackClusterStatusWorkerSecurityGroup>,
     /// The network through which the cluster is reached from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub external_network: Option<super::OpenStackClusterSpecApiServerLoadBalancerNetwork>,
-    /// Addresses of the router in the external network.
-    #[serde(rename = "externalRouterIPs", default, skip_serializing_if = "Option::is_none")]
-    pub external_router_ips: Option<Vec<super::OpenStackClusterSpecExternalRouterIp>>,
-    /// Credentials and cloud that are used.
+    pub external_network: Option<super::OpenStackClusterStatusExternalNetwork>,
+    /// Failure domains, such as availability zones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_domains: Option<std::collections::BTreeMap<String, super::OpenStackClusterStatusFailureDomainsValue>>,
+    /// What went wrong for good.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_message: Option<String>,
+    /// What went wrong for good, in one word.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<String>,
+    /// What has been reached once; never taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initialization: Option<super::OpenStackClusterStatusInitialization>,
+    /// The network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<super::OpenStackClusterStatusNetwork>,
+    /// Whether it is ready.
     #[serde(default)]
-    pub identity_ref: super::OpenStackClusterSpecBastionSpecIdentityRef,
-    /// Security groups that are made for the nodes; none without it.
+    pub ready: bool,
+    /// The router.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub managed_security_groups: Option<super::OpenStackClusterSpecManagedSecurityGroups>,
-    /// Subnets that are made, with network and router.
+    pub router: Option<super::OpenStackClusterStatusRouter>,
+    /// Security group of worker nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub managed_subnets: Option<Vec<super::OpenStackClusterSpecManagedSubnet>>,
-    /// Network of the cluster, or of the control plane.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network: Option<super::OpenStackClusterSpecApiServerLoadBalancerNetwork>,
-    /// Largest packet of the network that is made.
-    #[serde(rename = "networkMTU", default, skip_serializing_if = "Option::is_none")]
-    pub network_mtu: Option<i64>,
-    /// A router that is there already.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub router: Option<super::OpenStackClusterSpecApiServerLoadBalancerNetwork>,
-    /// Subnets of the network that are used; all of them without it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subnets: Option<Vec<super::OpenStackClusterSpecApiServerLoadBalancerSubnet>>,
-    /// Tags of everything that is made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tags: Option<Vec<String>>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterStatusApiServerLoadBalancerLoadBalancerNetworkSubnet {
-    /// Network in CIDR notation.
-    #[serde(default)]
-    pub cidr: String,
-    /// Identifier.
-    #[serde(default)]
-    pub id: String,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-    /// Tags all of which it must have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tags: Option<Vec<String>>,
-}
-
-/// Network of the load balancer.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterStatusApiServerLoadBalancerLoadBalancerNetwork {
-    /// Identifier.
-    #[serde(default)]
-    pub id: String,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-    /// Subnets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subnets: Option<Vec<super::OpenStackClusterStatusApiServerLoadBalancerLoadBalancerNetworkSubnet>>,
-    /// Tags all of which it must have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tags: Option<Vec<String>>,
+    pub worker_security_group: Option<super::OpenStackClusterStatusWorkerSecurityGroup>,
 }
 
 /// Load balancer in front of the API.
@@ -791,119 +434,13 @@ pub struct OpenStackClusterStatusApiServerLoadBalancer {
     pub ip: String,
     /// Network of the load balancer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub load_balancer_network: Option<super::OpenStackClusterStatusApiServerLoadBalancerLoadBalancerNetwork>,
+    pub load_balancer_network: Option<super::OpenStackClusterStatusNetwork>,
     /// The name.
     #[serde(default)]
     pub name: String,
     /// Tags all of which it must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<String>>,
-}
-
-pub type OpenStackClusterStatusBastionResolvedPortAllowedAddressPair =
-    super::OpenStackClusterSpecBastionSpecPortAllowedAddressPair;
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterStatusBastionResolvedPortFixedIp {
-    /// The address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ip_address: Option<String>,
-    /// The subnet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub subnet: Option<String>,
-}
-
-pub type OpenStackClusterStatusBastionResolvedPortProfile = super::OpenStackClusterSpecBastionSpecPortProfile;
-
-pub type OpenStackClusterStatusBastionResolvedPortValueSpec = super::OpenStackClusterSpecBastionSpecPortValueSpec;
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterStatusBastionResolvedPort {
-    /// Whether the port is switched on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub admin_state_up: Option<bool>,
-    /// Further addresses that the port may use.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allowed_address_pairs: Option<Vec<super::OpenStackClusterSpecBastionSpecPortAllowedAddressPair>>,
-    /// A description.
-    #[serde(default)]
-    pub description: String,
-    /// Switch port security off.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disable_port_security: Option<bool>,
-    /// Fixed addresses.
-    #[serde(rename = "fixedIPs", default, skip_serializing_if = "Option::is_none")]
-    pub fixed_ips: Option<Vec<super::OpenStackClusterStatusBastionResolvedPortFixedIp>>,
-    /// Host on which the port is bound.
-    #[serde(rename = "hostID", default, skip_serializing_if = "Option::is_none")]
-    pub host_id: Option<String>,
-    /// MAC address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mac_address: Option<String>,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-    /// Id of the network.
-    #[serde(rename = "networkID", default)]
-    pub network_id: String,
-    /// Profile of the port's binding.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub profile: Option<super::OpenStackClusterSpecBastionSpecPortProfile>,
-    /// Whether the state of the uplink is passed on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub propagate_uplink_status: Option<bool>,
-    /// Security groups.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub security_groups: Option<Vec<String>>,
-    /// Tags all of which it must have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tags: Option<Vec<String>>,
-    /// Whether ports are trunks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trunk: Option<bool>,
-    /// Further attributes of the port that a Neutron extension knows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value_specs: Option<Vec<super::OpenStackClusterSpecBastionSpecPortValueSpec>>,
-    /// Type of the virtual interface.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub vnic_type: Option<String>,
-}
-
-/// What names and filters stand for.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterStatusBastionResolved {
-    /// Id of the flavor; wins over its name.
-    #[serde(rename = "flavorID", default, skip_serializing_if = "Option::is_none")]
-    pub flavor_id: Option<String>,
-    /// Id of the image.
-    #[serde(rename = "imageID", default, skip_serializing_if = "Option::is_none")]
-    pub image_id: Option<String>,
-    /// Ports.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ports: Option<Vec<super::OpenStackClusterStatusBastionResolvedPort>>,
-    /// Id of the server group.
-    #[serde(rename = "serverGroupID", default, skip_serializing_if = "Option::is_none")]
-    pub server_group_id: Option<String>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterStatusBastionResourcesPort {
-    /// Identifier.
-    #[serde(default)]
-    pub id: String,
-}
-
-/// Resources.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterStatusBastionResources {
-    /// Ports.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ports: Option<Vec<super::OpenStackClusterStatusBastionResourcesPort>>,
 }
 
 /// A server by which the others can be reached.
@@ -924,10 +461,10 @@ pub struct OpenStackClusterStatusBastion {
     pub name: Option<String>,
     /// What names and filters stand for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resolved: Option<super::OpenStackClusterStatusBastionResolved>,
+    pub resolved: Option<super::OpenStackServerStatusResolved>,
     /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<super::OpenStackClusterStatusBastionResources>,
+    pub resources: Option<super::OpenStackServerStatusResources>,
     /// Name of the SSH key in Nova.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh_key_name: Option<String>,
@@ -935,20 +472,6 @@ pub struct OpenStackClusterStatusBastion {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
 }
-
-/// Security group of the bastion.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterStatusBastionSecurityGroup {
-    /// Identifier.
-    #[serde(default)]
-    pub id: String,
-    /// The name.
-    #[serde(default)]
-    pub name: String,
-}
-
-pub type OpenStackClusterStatusControlPlaneSecurityGroup = super::OpenStackClusterStatusBastionSecurityGroup;
 
 /// The network through which the cluster is reached from outside.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -976,12 +499,49 @@ pub struct OpenStackClusterStatusFailureDomainsValue {
     pub control_plane: Option<bool>,
 }
 
-pub type OpenStackClusterStatusInitialization = super::Metal3ClusterStatusInitialization;
+/// What has been reached once; never taken back.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackClusterStatusInitialization {
+    /// Whether it is there; never taken back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub provisioned: Option<bool>,
+}
 
-pub type OpenStackClusterStatusNetworkSubnet =
-    super::OpenStackClusterStatusApiServerLoadBalancerLoadBalancerNetworkSubnet;
+/// The network.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackClusterStatusNetwork {
+    /// Id of the network.
+    #[serde(default)]
+    pub id: String,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+    /// Subnets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnets: Option<Vec<super::OpenStackClusterStatusNetworkSubnet>>,
+    /// Tags all of which it must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+}
 
-pub type OpenStackClusterStatusNetwork = super::OpenStackClusterStatusApiServerLoadBalancerLoadBalancerNetwork;
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackClusterStatusNetworkSubnet {
+    /// Network in CIDR notation.
+    #[serde(default)]
+    pub cidr: String,
+    /// Identifier.
+    #[serde(default)]
+    pub id: String,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+    /// Tags all of which it must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+}
 
 /// The router.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -1001,52 +561,14 @@ pub struct OpenStackClusterStatusRouter {
     pub tags: Option<Vec<String>>,
 }
 
-pub type OpenStackClusterStatusWorkerSecurityGroup = super::OpenStackClusterStatusBastionSecurityGroup;
-
-/// What was observed last; written by controllers.
+/// Security group of worker nodes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterStatus {
-    /// Load balancer in front of the API.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_server_load_balancer: Option<super::OpenStackClusterStatusApiServerLoadBalancer>,
-    /// A server by which the others can be reached.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bastion: Option<super::OpenStackClusterStatusBastion>,
-    /// Security group of the bastion.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bastion_security_group: Option<super::OpenStackClusterStatusBastionSecurityGroup>,
-    /// What holds and what does not, and why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub conditions: Option<Vec<crate::conditions::Condition>>,
-    /// Security group of control plane nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_security_group: Option<super::OpenStackClusterStatusBastionSecurityGroup>,
-    /// The network through which the cluster is reached from outside.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub external_network: Option<super::OpenStackClusterStatusExternalNetwork>,
-    /// Failure domains, such as availability zones.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_domains: Option<std::collections::BTreeMap<String, super::OpenStackClusterStatusFailureDomainsValue>>,
-    /// What went wrong for good.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_message: Option<String>,
-    /// What went wrong for good, in one word.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_reason: Option<String>,
-    /// What has been reached once; never taken back.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initialization: Option<super::Metal3ClusterStatusInitialization>,
-    /// The network.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network: Option<super::OpenStackClusterStatusApiServerLoadBalancerLoadBalancerNetwork>,
-    /// Whether it is ready.
+pub struct OpenStackClusterStatusWorkerSecurityGroup {
+    /// Identifier.
     #[serde(default)]
-    pub ready: bool,
-    /// The router.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub router: Option<super::OpenStackClusterStatusRouter>,
-    /// Security group of worker nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub worker_security_group: Option<super::OpenStackClusterStatusBastionSecurityGroup>,
+    pub id: String,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
 }

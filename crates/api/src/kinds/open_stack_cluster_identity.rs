@@ -11,22 +11,25 @@ use serde::{Deserialize, Serialize};
 pub struct OpenStackClusterIdentity {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::OpenStackClusterIdentitySpec,
 }
 
 impl crate::Kind for OpenStackClusterIdentity {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "OpenStackClusterIdentity";
     const PLURAL: &'static str = "openstackclusteridentities";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type OpenStackClusterIdentitySpecSecretRef = super::HostFirmwareSettingsStatusSchema;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -37,5 +40,17 @@ pub struct OpenStackClusterIdentitySpec {
     pub namespace_selector: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector>,
     /// A Secret.
     #[serde(default)]
-    pub secret_ref: super::HostFirmwareSettingsStatusSchema,
+    pub secret_ref: super::OpenStackClusterIdentitySpecSecretRef,
+}
+
+/// A Secret.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackClusterIdentitySpecSecretRef {
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+    /// The namespace.
+    #[serde(default)]
+    pub namespace: String,
 }

@@ -11,186 +11,24 @@ use serde::{Deserialize, Serialize};
 pub struct OpenStackClusterTemplate {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::OpenStackClusterTemplateSpec,
 }
 
 impl crate::Kind for OpenStackClusterTemplate {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta1";
     const KIND: &'static str = "OpenStackClusterTemplate";
     const PLURAL: &'static str = "openstackclustertemplates";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
-}
-
-pub type OpenStackClusterTemplateSpecTemplateSpecApiServerLoadBalancerMonitor =
-    super::OpenStackClusterSpecApiServerLoadBalancerMonitor;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecApiServerLoadBalancerNetworkFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecApiServerLoadBalancerNetwork =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecApiServerLoadBalancerSubnetFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerSubnetFilter;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecApiServerLoadBalancerSubnet =
-    super::OpenStackClusterSpecApiServerLoadBalancerSubnet;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecApiServerLoadBalancer =
-    super::OpenStackClusterSpecApiServerLoadBalancer;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecAdditionalBlockDeviceStorageVolume =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolume;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecAdditionalBlockDeviceStorage =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorage;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecAdditionalBlockDevice =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDevice;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecFloatingIpPoolRef =
-    super::OpenStackClusterSpecBastionSpecFloatingIpPoolRef;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecIdentityRef =
-    super::OpenStackClusterSpecBastionSpecIdentityRef;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecImageFilter =
-    super::OpenStackClusterSpecBastionSpecImageFilter;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecImageImageRef = super::IPAddressClaimStatusAddressRef;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecImage = super::OpenStackClusterSpecBastionSpecImage;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecPortAllowedAddressPair =
-    super::OpenStackClusterSpecBastionSpecPortAllowedAddressPair;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecPortFixedIpSubnetFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerSubnetFilter;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecPortFixedIpSubnet =
-    super::OpenStackClusterSpecApiServerLoadBalancerSubnet;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecPortFixedIp =
-    super::OpenStackClusterSpecBastionSpecPortFixedIp;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecPortNetworkFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecPortNetwork =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecPortProfile =
-    super::OpenStackClusterSpecBastionSpecPortProfile;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecPortSecurityGroupFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecPortSecurityGroup =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecPortValueSpec =
-    super::OpenStackClusterSpecBastionSpecPortValueSpec;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecPort = super::OpenStackClusterSpecBastionSpecPort;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecRootVolumeAvailabilityZone =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecRootVolume =
-    super::OpenStackClusterSpecBastionSpecRootVolume;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecSchedulerHintAdditionalPropertyValue =
-    super::OpenStackClusterSpecBastionSpecSchedulerHintAdditionalPropertyValue;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecSchedulerHintAdditionalProperty =
-    super::OpenStackClusterSpecBastionSpecSchedulerHintAdditionalProperty;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecSecurityGroupFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecSecurityGroup =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecServerGroupFilter =
-    super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecServerGroup =
-    super::OpenStackClusterSpecBastionSpecServerGroup;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpecServerMetadata =
-    super::Metal3DataTemplateSpecMetaDataString;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastionSpec = super::OpenStackClusterSpecBastionSpec;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecBastion = super::OpenStackClusterSpecBastion;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecControlPlaneEndpoint = super::ClusterSpecControlPlaneEndpoint;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecExternalNetworkFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecExternalNetwork =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecExternalRouterIpSubnetFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerSubnetFilter;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecExternalRouterIpSubnet =
-    super::OpenStackClusterSpecApiServerLoadBalancerSubnet;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecExternalRouterIp = super::OpenStackClusterSpecExternalRouterIp;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecIdentityRef = super::OpenStackClusterSpecBastionSpecIdentityRef;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecManagedSecurityGroupsAllNodesSecurityGroupRule =
-    super::OpenStackClusterSpecManagedSecurityGroupsAllNodesSecurityGroupRule;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecManagedSecurityGroupsControlPlaneNodesSecurityGroupRule =
-    super::OpenStackClusterSpecManagedSecurityGroupsAllNodesSecurityGroupRule;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecManagedSecurityGroupsWorkerNodesSecurityGroupRule =
-    super::OpenStackClusterSpecManagedSecurityGroupsAllNodesSecurityGroupRule;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecManagedSecurityGroups =
-    super::OpenStackClusterSpecManagedSecurityGroups;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecManagedSubnetAllocationPool =
-    super::OpenStackClusterSpecManagedSubnetAllocationPool;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecManagedSubnet = super::OpenStackClusterSpecManagedSubnet;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecNetworkFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecNetwork = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecRouterFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecRouter = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecSubnetFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerSubnetFilter;
-
-pub type OpenStackClusterTemplateSpecTemplateSpecSubnet = super::OpenStackClusterSpecApiServerLoadBalancerSubnet;
-
-pub type OpenStackClusterTemplateSpecTemplateSpec = super::OpenStackClusterSpec;
-
-/// What is made from this.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackClusterTemplateSpecTemplate {
-    /// What is wanted.
-    #[serde(default)]
-    pub spec: super::OpenStackClusterSpec,
 }
 
 /// What is wanted.
@@ -200,4 +38,13 @@ pub struct OpenStackClusterTemplateSpec {
     /// What is made from this.
     #[serde(default)]
     pub template: super::OpenStackClusterTemplateSpecTemplate,
+}
+
+/// What is made from this.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackClusterTemplateSpecTemplate {
+    /// What is wanted.
+    #[serde(default)]
+    pub spec: super::OpenStackClusterSpec,
 }

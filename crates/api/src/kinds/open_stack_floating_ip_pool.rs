@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct OpenStackFloatingIPPool {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::OpenStackFloatingIPPoolSpec,
     /// What was observed last; written by controllers.
@@ -19,22 +20,19 @@ pub struct OpenStackFloatingIPPool {
 }
 
 impl crate::Kind for OpenStackFloatingIPPool {
+    type Status = super::OpenStackFloatingIPPoolStatus;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "OpenStackFloatingIPPool";
     const PLURAL: &'static str = "openstackfloatingippools";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = false;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type OpenStackFloatingIPPoolSpecFloatingIpNetworkFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackFloatingIPPoolSpecFloatingIpNetwork = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackFloatingIPPoolSpecIdentityRef = super::OpenStackClusterSpecBastionSpecIdentityRef;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -42,10 +40,10 @@ pub type OpenStackFloatingIPPoolSpecIdentityRef = super::OpenStackClusterSpecBas
 pub struct OpenStackFloatingIPPoolSpec {
     /// Network of the floating IPs.
     #[serde(rename = "floatingIPNetwork", default, skip_serializing_if = "Option::is_none")]
-    pub floating_ip_network: Option<super::OpenStackClusterSpecApiServerLoadBalancerNetwork>,
+    pub floating_ip_network: Option<super::OpenStackClusterSpecRouter>,
     /// Credentials and cloud that are used.
     #[serde(default)]
-    pub identity_ref: super::OpenStackClusterSpecBastionSpecIdentityRef,
+    pub identity_ref: super::OpenStackServerSpecIdentityRef,
     /// How many addresses there may be at most.
     #[serde(rename = "maxIPs", default, skip_serializing_if = "Option::is_none")]
     pub max_ips: Option<i64>,
@@ -56,8 +54,6 @@ pub struct OpenStackFloatingIPPoolSpec {
     #[serde(default)]
     pub reclaim_policy: String,
 }
-
-pub type OpenStackFloatingIPPoolStatusFloatingIpNetwork = super::OpenStackClusterStatusExternalNetwork;
 
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

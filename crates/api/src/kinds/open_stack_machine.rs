@@ -11,110 +11,85 @@ use serde::{Deserialize, Serialize};
 pub struct OpenStackMachine {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
-    pub spec: super::OpenStackClusterSpecBastionSpec,
+    pub spec: super::OpenStackMachineSpec,
     /// What was observed last; written by controllers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<super::OpenStackMachineStatus>,
 }
 
 impl crate::Kind for OpenStackMachine {
+    type Status = super::OpenStackMachineStatus;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta1";
     const KIND: &'static str = "OpenStackMachine";
     const PLURAL: &'static str = "openstackmachines";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = false;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
 
-pub type OpenStackMachineSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone;
-
-pub type OpenStackMachineSpecAdditionalBlockDeviceStorageVolume =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolume;
-
-pub type OpenStackMachineSpecAdditionalBlockDeviceStorage =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorage;
-
-pub type OpenStackMachineSpecAdditionalBlockDevice = super::OpenStackClusterSpecBastionSpecAdditionalBlockDevice;
-
-pub type OpenStackMachineSpecFloatingIpPoolRef = super::OpenStackClusterSpecBastionSpecFloatingIpPoolRef;
-
-pub type OpenStackMachineSpecIdentityRef = super::OpenStackClusterSpecBastionSpecIdentityRef;
-
-pub type OpenStackMachineSpecImageFilter = super::OpenStackClusterSpecBastionSpecImageFilter;
-
-pub type OpenStackMachineSpecImageImageRef = super::IPAddressClaimStatusAddressRef;
-
-pub type OpenStackMachineSpecImage = super::OpenStackClusterSpecBastionSpecImage;
-
-pub type OpenStackMachineSpecPortAllowedAddressPair = super::OpenStackClusterSpecBastionSpecPortAllowedAddressPair;
-
-pub type OpenStackMachineSpecPortFixedIpSubnetFilter = super::OpenStackClusterSpecApiServerLoadBalancerSubnetFilter;
-
-pub type OpenStackMachineSpecPortFixedIpSubnet = super::OpenStackClusterSpecApiServerLoadBalancerSubnet;
-
-pub type OpenStackMachineSpecPortFixedIp = super::OpenStackClusterSpecBastionSpecPortFixedIp;
-
-pub type OpenStackMachineSpecPortNetworkFilter = super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackMachineSpecPortNetwork = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackMachineSpecPortProfile = super::OpenStackClusterSpecBastionSpecPortProfile;
-
-pub type OpenStackMachineSpecPortSecurityGroupFilter = super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackMachineSpecPortSecurityGroup = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackMachineSpecPortValueSpec = super::OpenStackClusterSpecBastionSpecPortValueSpec;
-
-pub type OpenStackMachineSpecPort = super::OpenStackClusterSpecBastionSpecPort;
-
-pub type OpenStackMachineSpecRootVolumeAvailabilityZone =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone;
-
-pub type OpenStackMachineSpecRootVolume = super::OpenStackClusterSpecBastionSpecRootVolume;
-
-pub type OpenStackMachineSpecSchedulerHintAdditionalPropertyValue =
-    super::OpenStackClusterSpecBastionSpecSchedulerHintAdditionalPropertyValue;
-
-pub type OpenStackMachineSpecSchedulerHintAdditionalProperty =
-    super::OpenStackClusterSpecBastionSpecSchedulerHintAdditionalProperty;
-
-pub type OpenStackMachineSpecSecurityGroupFilter = super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackMachineSpecSecurityGroup = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackMachineSpecServerGroupFilter = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type OpenStackMachineSpecServerGroup = super::OpenStackClusterSpecBastionSpecServerGroup;
-
-pub type OpenStackMachineSpecServerMetadata = super::Metal3DataTemplateSpecMetaDataString;
-
-pub type OpenStackMachineSpec = super::OpenStackClusterSpecBastionSpec;
-
-pub type OpenStackMachineStatusAddress = super::MachineStatusAddress;
-
-pub type OpenStackMachineStatusInitialization = super::Metal3ClusterStatusInitialization;
-
-pub type OpenStackMachineStatusResolvedPortAllowedAddressPair =
-    super::OpenStackClusterSpecBastionSpecPortAllowedAddressPair;
-
-pub type OpenStackMachineStatusResolvedPortFixedIp = super::OpenStackClusterStatusBastionResolvedPortFixedIp;
-
-pub type OpenStackMachineStatusResolvedPortProfile = super::OpenStackClusterSpecBastionSpecPortProfile;
-
-pub type OpenStackMachineStatusResolvedPortValueSpec = super::OpenStackClusterSpecBastionSpecPortValueSpec;
-
-pub type OpenStackMachineStatusResolvedPort = super::OpenStackClusterStatusBastionResolvedPort;
-
-pub type OpenStackMachineStatusResolved = super::OpenStackClusterStatusBastionResolved;
-
-pub type OpenStackMachineStatusResourcesPort = super::OpenStackClusterStatusBastionResourcesPort;
-
-pub type OpenStackMachineStatusResources = super::OpenStackClusterStatusBastionResources;
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackMachineSpec {
+    /// Further disks of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub additional_block_devices: Option<Vec<super::OpenStackServerSpecAdditionalBlockDevice>>,
+    /// Whether metadata comes on a drive of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_drive: Option<bool>,
+    /// Name of the flavor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flavor: Option<String>,
+    /// Id of the flavor; wins over its name.
+    #[serde(rename = "flavorID", default, skip_serializing_if = "Option::is_none")]
+    pub flavor_id: Option<String>,
+    /// Pool from which the server gets a floating IP.
+    #[serde(rename = "floatingIPPoolRef", default, skip_serializing_if = "Option::is_none")]
+    pub floating_ip_pool_ref: Option<super::OpenStackServerSpecFloatingIpPoolRef>,
+    /// Credentials and cloud that are used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity_ref: Option<super::OpenStackServerSpecIdentityRef>,
+    /// Image of the host.
+    #[serde(default)]
+    pub image: super::OpenStackServerSpecImage,
+    /// Ports of the server; without any, one in the cluster's network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<Vec<super::OpenStackServerSpecPort>>,
+    /// How the infrastructure names the host.
+    #[serde(rename = "providerID", default, skip_serializing_if = "Option::is_none")]
+    pub provider_id: Option<String>,
+    /// A volume that the server boots from, instead of its own disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub root_volume: Option<super::OpenStackServerSpecRootVolume>,
+    /// Hints for Nova's scheduler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduler_hint_additional_properties: Option<Vec<super::OpenStackServerSpecSchedulerHintAdditionalProperty>>,
+    /// Security groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security_groups: Option<Vec<super::OpenStackClusterSpecRouter>>,
+    /// Group by which servers are kept together or apart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_group: Option<super::OpenStackServerSpecServerGroup>,
+    /// Metadata of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_metadata: Option<Vec<super::OpenStackServerSpecServerMetadata>>,
+    /// Name of the SSH key in Nova.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_key_name: Option<String>,
+    /// Tags of everything that is made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+    /// Whether ports are trunks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trunk: Option<bool>,
+}
 
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -122,7 +97,7 @@ pub type OpenStackMachineStatusResources = super::OpenStackClusterStatusBastionR
 pub struct OpenStackMachineStatus {
     /// All known addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub addresses: Option<Vec<super::MachineStatusAddress>>,
+    pub addresses: Option<Vec<super::OpenStackServerStatusAddress>>,
     /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
@@ -134,7 +109,7 @@ pub struct OpenStackMachineStatus {
     pub failure_reason: Option<String>,
     /// What has been reached once; never taken back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initialization: Option<super::Metal3ClusterStatusInitialization>,
+    pub initialization: Option<super::OpenStackClusterStatusInitialization>,
     /// Id of the server.
     #[serde(rename = "instanceID", default, skip_serializing_if = "Option::is_none")]
     pub instance_id: Option<String>,
@@ -146,8 +121,8 @@ pub struct OpenStackMachineStatus {
     pub ready: Option<bool>,
     /// What names and filters stand for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resolved: Option<super::OpenStackClusterStatusBastionResolved>,
+    pub resolved: Option<super::OpenStackServerStatusResolved>,
     /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<super::OpenStackClusterStatusBastionResources>,
+    pub resources: Option<super::OpenStackServerStatusResources>,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct OpenStackMachineTemplate {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::OpenStackMachineTemplateSpec,
     /// What was observed last; written by controllers.
@@ -19,99 +20,18 @@ pub struct OpenStackMachineTemplate {
 }
 
 impl crate::Kind for OpenStackMachineTemplate {
+    type Status = super::OpenStackMachineTemplateStatus;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1beta1";
     const KIND: &'static str = "OpenStackMachineTemplate";
     const PLURAL: &'static str = "openstackmachinetemplates";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
-}
-
-pub type OpenStackMachineTemplateSpecTemplateSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecAdditionalBlockDeviceStorageVolume =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolume;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecAdditionalBlockDeviceStorage =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorage;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecAdditionalBlockDevice =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDevice;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecFloatingIpPoolRef =
-    super::OpenStackClusterSpecBastionSpecFloatingIpPoolRef;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecIdentityRef = super::OpenStackClusterSpecBastionSpecIdentityRef;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecImageFilter = super::OpenStackClusterSpecBastionSpecImageFilter;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecImageImageRef = super::IPAddressClaimStatusAddressRef;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecImage = super::OpenStackClusterSpecBastionSpecImage;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecPortAllowedAddressPair =
-    super::OpenStackClusterSpecBastionSpecPortAllowedAddressPair;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecPortFixedIpSubnetFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerSubnetFilter;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecPortFixedIpSubnet =
-    super::OpenStackClusterSpecApiServerLoadBalancerSubnet;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecPortFixedIp = super::OpenStackClusterSpecBastionSpecPortFixedIp;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecPortNetworkFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecPortNetwork = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecPortProfile = super::OpenStackClusterSpecBastionSpecPortProfile;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecPortSecurityGroupFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecPortSecurityGroup =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecPortValueSpec = super::OpenStackClusterSpecBastionSpecPortValueSpec;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecPort = super::OpenStackClusterSpecBastionSpecPort;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecRootVolumeAvailabilityZone =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecRootVolume = super::OpenStackClusterSpecBastionSpecRootVolume;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecSchedulerHintAdditionalPropertyValue =
-    super::OpenStackClusterSpecBastionSpecSchedulerHintAdditionalPropertyValue;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecSchedulerHintAdditionalProperty =
-    super::OpenStackClusterSpecBastionSpecSchedulerHintAdditionalProperty;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecSecurityGroupFilter =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecSecurityGroup =
-    super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecServerGroupFilter = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecServerGroup = super::OpenStackClusterSpecBastionSpecServerGroup;
-
-pub type OpenStackMachineTemplateSpecTemplateSpecServerMetadata = super::Metal3DataTemplateSpecMetaDataString;
-
-pub type OpenStackMachineTemplateSpecTemplateSpec = super::OpenStackClusterSpecBastionSpec;
-
-/// What is made from this.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OpenStackMachineTemplateSpecTemplate {
-    /// What is wanted.
-    #[serde(default)]
-    pub spec: super::OpenStackClusterSpecBastionSpec,
 }
 
 /// What is wanted.
@@ -123,13 +43,13 @@ pub struct OpenStackMachineTemplateSpec {
     pub template: super::OpenStackMachineTemplateSpecTemplate,
 }
 
-/// What the Node says about itself.
+/// What is made from this.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct OpenStackMachineTemplateStatusNodeInfo {
-    /// Operating system.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub operating_system: Option<String>,
+pub struct OpenStackMachineTemplateSpecTemplate {
+    /// What is wanted.
+    #[serde(default)]
+    pub spec: super::OpenStackMachineSpec,
 }
 
 /// What was observed last; written by controllers.
@@ -142,4 +62,13 @@ pub struct OpenStackMachineTemplateStatus {
     /// What the Node says about itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_info: Option<super::OpenStackMachineTemplateStatusNodeInfo>,
+}
+
+/// What the Node says about itself.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackMachineTemplateStatusNodeInfo {
+    /// Operating system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operating_system: Option<String>,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct OpenStackServer {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::OpenStackServerSpec,
     /// What was observed last; written by controllers.
@@ -19,81 +20,19 @@ pub struct OpenStackServer {
 }
 
 impl crate::Kind for OpenStackServer {
+    type Status = super::OpenStackServerStatus;
+
     const GROUP: &'static str = "infrastructure.cluster.x-k8s.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "OpenStackServer";
     const PLURAL: &'static str = "openstackservers";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = false;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
-
-pub type OpenStackServerSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone;
-
-pub type OpenStackServerSpecAdditionalBlockDeviceStorageVolume =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolume;
-
-pub type OpenStackServerSpecAdditionalBlockDeviceStorage =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorage;
-
-pub type OpenStackServerSpecAdditionalBlockDevice = super::OpenStackClusterSpecBastionSpecAdditionalBlockDevice;
-
-pub type OpenStackServerSpecFloatingIpPoolRef = super::OpenStackClusterSpecBastionSpecFloatingIpPoolRef;
-
-pub type OpenStackServerSpecIdentityRef = super::OpenStackClusterSpecBastionSpecIdentityRef;
-
-pub type OpenStackServerSpecImageFilter = super::OpenStackClusterSpecBastionSpecImageFilter;
-
-pub type OpenStackServerSpecImageImageRef = super::IPAddressClaimStatusAddressRef;
-
-pub type OpenStackServerSpecImage = super::OpenStackClusterSpecBastionSpecImage;
-
-pub type OpenStackServerSpecPortAllowedAddressPair = super::OpenStackClusterSpecBastionSpecPortAllowedAddressPair;
-
-pub type OpenStackServerSpecPortFixedIpSubnetFilter = super::OpenStackClusterSpecApiServerLoadBalancerSubnetFilter;
-
-pub type OpenStackServerSpecPortFixedIpSubnet = super::OpenStackClusterSpecApiServerLoadBalancerSubnet;
-
-pub type OpenStackServerSpecPortFixedIp = super::OpenStackClusterSpecBastionSpecPortFixedIp;
-
-pub type OpenStackServerSpecPortNetworkFilter = super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackServerSpecPortNetwork = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackServerSpecPortProfile = super::OpenStackClusterSpecBastionSpecPortProfile;
-
-pub type OpenStackServerSpecPortSecurityGroupFilter = super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackServerSpecPortSecurityGroup = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackServerSpecPortValueSpec = super::OpenStackClusterSpecBastionSpecPortValueSpec;
-
-pub type OpenStackServerSpecPort = super::OpenStackClusterSpecBastionSpecPort;
-
-pub type OpenStackServerSpecRootVolumeAvailabilityZone =
-    super::OpenStackClusterSpecBastionSpecAdditionalBlockDeviceStorageVolumeAvailabilityZone;
-
-pub type OpenStackServerSpecRootVolume = super::OpenStackClusterSpecBastionSpecRootVolume;
-
-pub type OpenStackServerSpecSchedulerHintAdditionalPropertyValue =
-    super::OpenStackClusterSpecBastionSpecSchedulerHintAdditionalPropertyValue;
-
-pub type OpenStackServerSpecSchedulerHintAdditionalProperty =
-    super::OpenStackClusterSpecBastionSpecSchedulerHintAdditionalProperty;
-
-pub type OpenStackServerSpecSecurityGroupFilter = super::OpenStackClusterSpecApiServerLoadBalancerNetworkFilter;
-
-pub type OpenStackServerSpecSecurityGroup = super::OpenStackClusterSpecApiServerLoadBalancerNetwork;
-
-pub type OpenStackServerSpecServerGroupFilter = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type OpenStackServerSpecServerGroup = super::OpenStackClusterSpecBastionSpecServerGroup;
-
-pub type OpenStackServerSpecServerMetadata = super::Metal3DataTemplateSpecMetaDataString;
-
-pub type OpenStackServerSpecUserDataRef = super::K0smotronClusterSpecMountCephfsSecretRef;
 
 /// What is wanted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -101,7 +40,7 @@ pub type OpenStackServerSpecUserDataRef = super::K0smotronClusterSpecMountCephfs
 pub struct OpenStackServerSpec {
     /// Further disks of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub additional_block_devices: Option<Vec<super::OpenStackClusterSpecBastionSpecAdditionalBlockDevice>>,
+    pub additional_block_devices: Option<Vec<super::OpenStackServerSpecAdditionalBlockDevice>>,
     /// Availability zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub availability_zone: Option<String>,
@@ -116,32 +55,31 @@ pub struct OpenStackServerSpec {
     pub flavor_id: Option<String>,
     /// Pool from which the server gets a floating IP.
     #[serde(rename = "floatingIPPoolRef", default, skip_serializing_if = "Option::is_none")]
-    pub floating_ip_pool_ref: Option<super::OpenStackClusterSpecBastionSpecFloatingIpPoolRef>,
+    pub floating_ip_pool_ref: Option<super::OpenStackServerSpecFloatingIpPoolRef>,
     /// Credentials and cloud that are used.
     #[serde(default)]
-    pub identity_ref: super::OpenStackClusterSpecBastionSpecIdentityRef,
+    pub identity_ref: super::OpenStackServerSpecIdentityRef,
     /// Image of the host.
     #[serde(default)]
-    pub image: super::OpenStackClusterSpecBastionSpecImage,
+    pub image: super::OpenStackServerSpecImage,
     /// Ports of the server; without any, one in the cluster's network.
     #[serde(default)]
-    pub ports: Vec<super::OpenStackClusterSpecBastionSpecPort>,
+    pub ports: Vec<super::OpenStackServerSpecPort>,
     /// A volume that the server boots from, instead of its own disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub root_volume: Option<super::OpenStackClusterSpecBastionSpecRootVolume>,
+    pub root_volume: Option<super::OpenStackServerSpecRootVolume>,
     /// Hints for Nova's scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheduler_hint_additional_properties:
-        Option<Vec<super::OpenStackClusterSpecBastionSpecSchedulerHintAdditionalProperty>>,
+    pub scheduler_hint_additional_properties: Option<Vec<super::OpenStackServerSpecSchedulerHintAdditionalProperty>>,
     /// Security groups.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub security_groups: Option<Vec<super::OpenStackClusterSpecApiServerLoadBalancerNetwork>>,
+    pub security_groups: Option<Vec<super::OpenStackClusterSpecRouter>>,
     /// Group by which servers are kept together or apart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server_group: Option<super::OpenStackClusterSpecBastionSpecServerGroup>,
+    pub server_group: Option<super::OpenStackServerSpecServerGroup>,
     /// Metadata of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server_metadata: Option<Vec<super::Metal3DataTemplateSpecMetaDataString>>,
+    pub server_metadata: Option<Vec<super::OpenStackServerSpecServerMetadata>>,
     /// Name of the SSH key in Nova.
     #[serde(default)]
     pub ssh_key_name: String,
@@ -153,27 +91,304 @@ pub struct OpenStackServerSpec {
     pub trunk: Option<bool>,
     /// Secret with the user-data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user_data_ref: Option<super::K0smotronClusterSpecMountCephfsSecretRef>,
+    pub user_data_ref: Option<super::OpenStackServerSpecUserDataRef>,
 }
 
-pub type OpenStackServerStatusAddress = super::MachineStatusAddress;
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecAdditionalBlockDevice {
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+    /// Size in GiB.
+    #[serde(rename = "sizeGiB", default)]
+    pub size_gib: i64,
+    /// Where data is kept.
+    #[serde(default)]
+    pub storage: super::OpenStackServerSpecAdditionalBlockDeviceStorage,
+}
 
-pub type OpenStackServerStatusResolvedPortAllowedAddressPair =
-    super::OpenStackClusterSpecBastionSpecPortAllowedAddressPair;
+/// Where data is kept.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecAdditionalBlockDeviceStorage {
+    /// The type.
+    #[serde(rename = "type", default)]
+    pub r#type: String,
+    /// The volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<super::OpenStackServerSpecAdditionalBlockDeviceStorageVolume>,
+}
 
-pub type OpenStackServerStatusResolvedPortFixedIp = super::OpenStackClusterStatusBastionResolvedPortFixedIp;
+/// The volume.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecAdditionalBlockDeviceStorageVolume {
+    /// Availability zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub availability_zone: Option<super::OpenStackServerSpecRootVolumeAvailabilityZone>,
+    /// The type.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub r#type: Option<String>,
+}
 
-pub type OpenStackServerStatusResolvedPortProfile = super::OpenStackClusterSpecBastionSpecPortProfile;
+/// Pool from which the server gets a floating IP.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecFloatingIpPoolRef {
+    /// API group of the object; its version does not matter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_group: Option<String>,
+    /// Kind of the object.
+    #[serde(default)]
+    pub kind: String,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+}
 
-pub type OpenStackServerStatusResolvedPortValueSpec = super::OpenStackClusterSpecBastionSpecPortValueSpec;
+/// Credentials and cloud that are used.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecIdentityRef {
+    /// Name of the cloud within clouds.yaml.
+    #[serde(default)]
+    pub cloud_name: String,
+    /// Secret with clouds.yaml, or the OpenStackClusterIdentity.
+    #[serde(default)]
+    pub name: String,
+    /// Region of the cloud.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// Whether a Secret of this namespace or an OpenStackClusterIdentity is meant.
+    #[serde(rename = "type", default)]
+    pub r#type: String,
+}
 
-pub type OpenStackServerStatusResolvedPort = super::OpenStackClusterStatusBastionResolvedPort;
+/// Image of the host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecImage {
+    /// What it must look like; exactly one must be found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<super::OpenStackServerSpecImageFilter>,
+    /// Identifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// An image object of this namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_ref: Option<super::OpenStackServerSpecImageImageRef>,
+}
 
-pub type OpenStackServerStatusResolved = super::OpenStackClusterStatusBastionResolved;
+/// What it must look like; exactly one must be found.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecImageFilter {
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Tags all of which it must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+}
 
-pub type OpenStackServerStatusResourcesPort = super::OpenStackClusterStatusBastionResourcesPort;
+/// An image object of this namespace.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecImageImageRef {
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+}
 
-pub type OpenStackServerStatusResources = super::OpenStackClusterStatusBastionResources;
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecPort {
+    /// Whether the port is switched on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin_state_up: Option<bool>,
+    /// Further addresses that the port may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_address_pairs: Option<Vec<super::OpenStackServerSpecPortAllowedAddressPair>>,
+    /// A description.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Switch port security off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disable_port_security: Option<bool>,
+    /// Fixed addresses.
+    #[serde(rename = "fixedIPs", default, skip_serializing_if = "Option::is_none")]
+    pub fixed_ips: Option<Vec<super::OpenStackServerSpecPortFixedIp>>,
+    /// Host on which the port is bound.
+    #[serde(rename = "hostID", default, skip_serializing_if = "Option::is_none")]
+    pub host_id: Option<String>,
+    /// MAC address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<String>,
+    /// Suffix of the name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name_suffix: Option<String>,
+    /// The network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<super::OpenStackClusterSpecRouter>,
+    /// Profile of the port's binding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<super::OpenStackServerSpecPortProfile>,
+    /// Whether the state of the uplink is passed on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub propagate_uplink_status: Option<bool>,
+    /// Security groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security_groups: Option<Vec<super::OpenStackClusterSpecRouter>>,
+    /// Tags all of which it must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+    /// Whether ports are trunks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trunk: Option<bool>,
+    /// Further attributes of the port that a Neutron extension knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_specs: Option<Vec<super::OpenStackServerSpecPortValueSpec>>,
+    /// Type of the virtual interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vnic_type: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecPortAllowedAddressPair {
+    /// The address.
+    #[serde(default)]
+    pub ip_address: String,
+    /// MAC address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecPortFixedIp {
+    /// The address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_address: Option<String>,
+    /// The subnet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<super::OpenStackClusterSpecSubnet>,
+}
+
+/// Profile of the port's binding.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecPortProfile {
+    /// Whether the switch is offloaded to hardware.
+    #[serde(rename = "ovsHWOffload", default, skip_serializing_if = "Option::is_none")]
+    pub ovs_hw_offload: Option<bool>,
+    /// Whether the virtual function is trusted.
+    #[serde(rename = "trustedVF", default, skip_serializing_if = "Option::is_none")]
+    pub trusted_vf: Option<bool>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecPortValueSpec {
+    /// The key.
+    #[serde(default)]
+    pub key: String,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+    /// The value.
+    #[serde(default)]
+    pub value: String,
+}
+
+/// A volume that the server boots from, instead of its own disk.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecRootVolume {
+    /// Availability zone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub availability_zone: Option<super::OpenStackServerSpecRootVolumeAvailabilityZone>,
+    /// Size in GiB.
+    #[serde(rename = "sizeGiB", default)]
+    pub size_gib: i64,
+    /// The type.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub r#type: Option<String>,
+}
+
+/// Availability zone.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecRootVolumeAvailabilityZone {
+    /// Where it comes from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecSchedulerHintAdditionalProperty {
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+    /// The value.
+    #[serde(default)]
+    pub value: super::OpenStackServerSpecSchedulerHintAdditionalPropertyValue,
+}
+
+/// The value.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecSchedulerHintAdditionalPropertyValue {
+    /// A boolean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bool: Option<bool>,
+    /// The number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<i64>,
+    /// A text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub string: Option<String>,
+    /// The type.
+    #[serde(rename = "type", default)]
+    pub r#type: String,
+}
+
+/// Group by which servers are kept together or apart.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecServerGroup {
+    /// What it must look like; exactly one must be found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<super::OpenStackServerSpecUserDataRef>,
+    /// Identifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecServerMetadata {
+    /// The key.
+    #[serde(default)]
+    pub key: String,
+    /// The value.
+    #[serde(default)]
+    pub value: String,
+}
+
+/// Secret with the user-data.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerSpecUserDataRef {
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
 
 /// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -181,7 +396,7 @@ pub type OpenStackServerStatusResources = super::OpenStackClusterStatusBastionRe
 pub struct OpenStackServerStatus {
     /// All known addresses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub addresses: Option<Vec<super::MachineStatusAddress>>,
+    pub addresses: Option<Vec<super::OpenStackServerStatusAddress>>,
     /// What holds and what does not, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<crate::conditions::Condition>>,
@@ -196,8 +411,118 @@ pub struct OpenStackServerStatus {
     pub ready: bool,
     /// What names and filters stand for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resolved: Option<super::OpenStackClusterStatusBastionResolved>,
+    pub resolved: Option<super::OpenStackServerStatusResolved>,
     /// Resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<super::OpenStackClusterStatusBastionResources>,
+    pub resources: Option<super::OpenStackServerStatusResources>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerStatusAddress {
+    /// The address.
+    #[serde(default)]
+    pub address: String,
+    /// The type.
+    #[serde(rename = "type", default)]
+    pub r#type: String,
+}
+
+/// What names and filters stand for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerStatusResolved {
+    /// Id of the flavor; wins over its name.
+    #[serde(rename = "flavorID", default, skip_serializing_if = "Option::is_none")]
+    pub flavor_id: Option<String>,
+    /// Id of the image.
+    #[serde(rename = "imageID", default, skip_serializing_if = "Option::is_none")]
+    pub image_id: Option<String>,
+    /// Ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<Vec<super::OpenStackServerStatusResolvedPort>>,
+    /// Id of the server group.
+    #[serde(rename = "serverGroupID", default, skip_serializing_if = "Option::is_none")]
+    pub server_group_id: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerStatusResolvedPort {
+    /// Whether the port is switched on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub admin_state_up: Option<bool>,
+    /// Further addresses that the port may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed_address_pairs: Option<Vec<super::OpenStackServerSpecPortAllowedAddressPair>>,
+    /// A description.
+    #[serde(default)]
+    pub description: String,
+    /// Switch port security off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disable_port_security: Option<bool>,
+    /// Fixed addresses.
+    #[serde(rename = "fixedIPs", default, skip_serializing_if = "Option::is_none")]
+    pub fixed_ips: Option<Vec<super::OpenStackServerStatusResolvedPortFixedIp>>,
+    /// Host on which the port is bound.
+    #[serde(rename = "hostID", default, skip_serializing_if = "Option::is_none")]
+    pub host_id: Option<String>,
+    /// MAC address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac_address: Option<String>,
+    /// The name.
+    #[serde(default)]
+    pub name: String,
+    /// Id of the network.
+    #[serde(rename = "networkID", default)]
+    pub network_id: String,
+    /// Profile of the port's binding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<super::OpenStackServerSpecPortProfile>,
+    /// Whether the state of the uplink is passed on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub propagate_uplink_status: Option<bool>,
+    /// Security groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security_groups: Option<Vec<String>>,
+    /// Tags all of which it must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tags: Option<Vec<String>>,
+    /// Whether ports are trunks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trunk: Option<bool>,
+    /// Further attributes of the port that a Neutron extension knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_specs: Option<Vec<super::OpenStackServerSpecPortValueSpec>>,
+    /// Type of the virtual interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vnic_type: Option<String>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerStatusResolvedPortFixedIp {
+    /// The address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_address: Option<String>,
+    /// The subnet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet: Option<String>,
+}
+
+/// Resources.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerStatusResources {
+    /// Ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<Vec<super::OpenStackServerStatusResourcesPort>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenStackServerStatusResourcesPort {
+    /// Identifier.
+    #[serde(default)]
+    pub id: String,
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct PreprovisioningImage {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::PreprovisioningImageSpec,
     /// What was observed last; written by controllers.
@@ -19,10 +20,14 @@ pub struct PreprovisioningImage {
 }
 
 impl crate::Kind for PreprovisioningImage {
+    type Status = super::PreprovisioningImageStatus;
+
     const GROUP: &'static str = "metal3.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "PreprovisioningImage";
     const PLURAL: &'static str = "preprovisioningimages";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
@@ -42,18 +47,6 @@ pub struct PreprovisioningImageSpec {
     /// Secret with network configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data_name: Option<String>,
-}
-
-/// Network configuration of the host.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PreprovisioningImageStatusNetworkData {
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The version.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<String>,
 }
 
 /// What was observed last; written by controllers.
@@ -81,4 +74,16 @@ pub struct PreprovisioningImageStatus {
     /// Network configuration of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_data: Option<super::PreprovisioningImageStatusNetworkData>,
+}
+
+/// Network configuration of the host.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PreprovisioningImageStatusNetworkData {
+    /// The name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
 }

@@ -26,10 +26,14 @@ pub struct Provider {
 }
 
 impl crate::Kind for Provider {
+    type Status = serde_json::Value;
+
     const GROUP: &'static str = "clusterctl.cluster.x-k8s.io";
     const VERSION: &'static str = "v1alpha3";
     const KIND: &'static str = "Provider";
     const PLURAL: &'static str = "providers";
+    const OBSERVES_GENERATION: bool = false;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata

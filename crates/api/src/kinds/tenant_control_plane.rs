@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub struct TenantControlPlane {
     #[serde(default)]
     pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    /// What is wanted.
     #[serde(default)]
     pub spec: super::TenantControlPlaneSpec,
     /// What was observed last; written by controllers.
@@ -19,19 +20,91 @@ pub struct TenantControlPlane {
 }
 
 impl crate::Kind for TenantControlPlane {
+    type Status = super::TenantControlPlaneStatus;
+
     const GROUP: &'static str = "kamaji.clastix.io";
     const VERSION: &'static str = "v1alpha1";
     const KIND: &'static str = "TenantControlPlane";
     const PLURAL: &'static str = "tenantcontrolplanes";
+    const OBSERVES_GENERATION: bool = true;
+    const EMPTY_MESSAGES: bool = true;
 
     fn metadata(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         &self.metadata
     }
 }
 
-pub type TenantControlPlaneSpecAddonsCoreDns = super::KamajiControlPlaneSpecAddonsKubeProxy;
+/// What is wanted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantControlPlaneSpec {
+    /// What is installed in the cluster; an empty object asks for an add-on with its defaults.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub addons: Option<super::TenantControlPlaneSpecAddons>,
+    /// The control plane.
+    #[serde(default)]
+    pub control_plane: super::TenantControlPlaneSpecControlPlane,
+    /// The DataStore.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_store: Option<String>,
+    /// Resources that are kept in another store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_store_overrides: Option<Vec<super::KamajiControlPlaneSpecDataStoreOverride>>,
+    /// Prefix or database within the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_store_schema: Option<String>,
+    /// User within the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_store_username: Option<String>,
+    /// Kubernetes.
+    #[serde(default)]
+    pub kubernetes: super::TenantControlPlaneSpecKubernetes,
+    /// Addresses and names of the control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_profile: Option<super::TenantControlPlaneSpecNetworkProfile>,
+    /// Writes that are refused in the cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub write_permissions: Option<super::TenantControlPlaneSpecWritePermissions>,
+}
 
-pub type TenantControlPlaneSpecAddonsKonnectivityAgent = super::KamajiControlPlaneSpecAddonsKonnectivityAgent;
+/// What is installed in the cluster; an empty object asks for an add-on with its defaults.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantControlPlaneSpecAddons {
+    /// CoreDNS.
+    #[serde(rename = "coreDNS", default, skip_serializing_if = "Option::is_none")]
+    pub core_dns: Option<super::TenantControlPlaneSpecAddonsCoreDns>,
+    /// Connections from the API server to nodes, opened by the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub konnectivity: Option<super::TenantControlPlaneSpecAddonsKonnectivity>,
+    /// kube-proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kube_proxy: Option<super::TenantControlPlaneSpecAddonsCoreDns>,
+}
+
+/// CoreDNS.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantControlPlaneSpecAddonsCoreDns {
+    /// Registry from which images are pulled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_repository: Option<String>,
+    /// Tag of the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_tag: Option<String>,
+}
+
+/// Connections from the API server to nodes, opened by the nodes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantControlPlaneSpecAddonsKonnectivity {
+    /// The part that runs on nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<super::KamajiControlPlaneSpecAddonsKonnectivityAgent>,
+    /// The server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<super::TenantControlPlaneSpecAddonsKonnectivityServer>,
+}
 
 /// The server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -57,36 +130,93 @@ pub struct TenantControlPlaneSpecAddonsKonnectivityServer {
     pub version: Option<String>,
 }
 
-/// Connections from the API server to nodes, opened by the nodes.
+/// The control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneSpecAddonsKonnectivity {
-    /// The part that runs on nodes.
+pub struct TenantControlPlaneSpecControlPlane {
+    /// The pods of the control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent: Option<super::KamajiControlPlaneSpecAddonsKonnectivityAgent>,
-    /// The server.
+    pub deployment: Option<super::TenantControlPlaneSpecControlPlaneDeployment>,
+    /// The gateway.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub server: Option<super::TenantControlPlaneSpecAddonsKonnectivityServer>,
+    pub gateway: Option<super::TenantControlPlaneSpecControlPlaneGateway>,
+    /// The Ingress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<super::TenantControlPlaneSpecControlPlaneIngress>,
+    /// The Service.
+    #[serde(default)]
+    pub service: super::TenantControlPlaneSpecControlPlaneService,
 }
 
-pub type TenantControlPlaneSpecAddonsKubeProxy = super::KamajiControlPlaneSpecAddonsKubeProxy;
-
-/// What is installed in the cluster; an empty object asks for an add-on with its defaults.
+/// The pods of the control plane.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneSpecAddons {
-    /// CoreDNS.
-    #[serde(rename = "coreDNS", default, skip_serializing_if = "Option::is_none")]
-    pub core_dns: Option<super::KamajiControlPlaneSpecAddonsKubeProxy>,
-    /// Connections from the API server to nodes, opened by the nodes.
+pub struct TenantControlPlaneSpecControlPlaneDeployment {
+    /// Containers that run beside the control plane's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub konnectivity: Option<super::TenantControlPlaneSpecAddonsKonnectivity>,
-    /// kube-proxy.
+    pub additional_containers: Option<Vec<k8s_openapi::api::core::v1::Container>>,
+    /// Containers that run to their end before the control plane's own start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kube_proxy: Option<super::KamajiControlPlaneSpecAddonsKubeProxy>,
+    pub additional_init_containers: Option<Vec<k8s_openapi::api::core::v1::Container>>,
+    /// Labels and annotations that are added.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub additional_metadata: Option<super::KamajiControlPlaneTemplateSpecTemplateMetadata>,
+    /// Further mounts, by container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub additional_volume_mounts: Option<super::TenantControlPlaneSpecControlPlaneDeploymentAdditionalVolumeMounts>,
+    /// Further volumes of the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub additional_volumes: Option<Vec<k8s_openapi::api::core::v1::Volume>>,
+    /// Which nodes and neighbours pods prefer or need.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<k8s_openapi::api::core::v1::Affinity>,
+    /// Whether pods get a token of their service account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub automount_service_account_token: Option<bool>,
+    /// Security settings, by container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container_security_contexts:
+        Option<super::TenantControlPlaneSpecControlPlaneDeploymentContainerSecurityContexts>,
+    /// Further arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub extra_args: Option<super::TenantControlPlaneSpecControlPlaneDeploymentExtraArgs>,
+    /// Labels that nodes must have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_selector: Option<std::collections::BTreeMap<String, String>>,
+    /// Labels and annotations that are added to pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_additional_metadata: Option<super::KamajiControlPlaneTemplateSpecTemplateMetadata>,
+    /// Security settings of the pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_security_context: Option<k8s_openapi::api::core::v1::PodSecurityContext>,
+    /// Health checks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probes: Option<super::TenantControlPlaneSpecControlPlaneDeploymentProbes>,
+    /// Where the images come from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registry_settings: Option<super::TenantControlPlaneSpecControlPlaneDeploymentRegistrySettings>,
+    /// How many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// Resources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<super::TenantControlPlaneSpecControlPlaneDeploymentResources>,
+    /// Runtime that pods run in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime_class_name: Option<String>,
+    /// Name of the service account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service_account_name: Option<String>,
+    /// How it is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub strategy: Option<k8s_openapi::api::apps::v1::DeploymentStrategy>,
+    /// Taints that are tolerated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerations: Option<Vec<k8s_openapi::api::core::v1::Toleration>>,
+    /// How pods are spread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topology_spread_constraints: Option<Vec<k8s_openapi::api::core::v1::TopologySpreadConstraint>>,
 }
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentAdditionalMetadata = super::ClusterClassSpecControlPlaneMetadata;
 
 /// Further mounts, by container.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -136,52 +266,6 @@ pub struct TenantControlPlaneSpecControlPlaneDeploymentExtraArgs {
     pub scheduler: Option<Vec<String>>,
 }
 
-pub type TenantControlPlaneSpecControlPlaneDeploymentPodAdditionalMetadata =
-    super::ClusterClassSpecControlPlaneMetadata;
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentProbesApiServerLiveness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentProbesApiServerReadiness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentProbesApiServerStartup =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentProbesApiServer = super::KamajiControlPlaneSpecApiServerProbes;
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentProbesControllerManagerLiveness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentProbesControllerManagerReadiness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentProbesControllerManagerStartup =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentProbesControllerManager =
-    super::KamajiControlPlaneSpecApiServerProbes;
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentProbesLiveness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentProbesReadiness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentProbesSchedulerLiveness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentProbesSchedulerReadiness =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentProbesSchedulerStartup =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentProbesScheduler = super::KamajiControlPlaneSpecApiServerProbes;
-
-pub type TenantControlPlaneSpecControlPlaneDeploymentProbesStartup =
-    super::KamajiControlPlaneSpecApiServerProbesLiveness;
-
 /// Health checks.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -194,16 +278,16 @@ pub struct TenantControlPlaneSpecControlPlaneDeploymentProbes {
     pub controller_manager: Option<super::KamajiControlPlaneSpecApiServerProbes>,
     /// Whether the process must be restarted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub liveness: Option<super::KamajiControlPlaneSpecApiServerProbesLiveness>,
+    pub liveness: Option<super::KamajiControlPlaneSpecApiServerProbesStartup>,
     /// Whether the process can serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub readiness: Option<super::KamajiControlPlaneSpecApiServerProbesLiveness>,
+    pub readiness: Option<super::KamajiControlPlaneSpecApiServerProbesStartup>,
     /// The scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler: Option<super::KamajiControlPlaneSpecApiServerProbes>,
     /// Whether the process has started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub startup: Option<super::KamajiControlPlaneSpecApiServerProbesLiveness>,
+    pub startup: Option<super::KamajiControlPlaneSpecApiServerProbesStartup>,
 }
 
 /// Where the images come from.
@@ -245,77 +329,20 @@ pub struct TenantControlPlaneSpecControlPlaneDeploymentResources {
     pub scheduler: Option<k8s_openapi::api::core::v1::ResourceRequirements>,
 }
 
-/// The pods of the control plane.
+/// The gateway.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneSpecControlPlaneDeployment {
-    /// Containers that run beside the control plane's own.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub additional_containers: Option<Vec<k8s_openapi::api::core::v1::Container>>,
-    /// Containers that run to their end before the control plane's own start.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub additional_init_containers: Option<Vec<k8s_openapi::api::core::v1::Container>>,
+pub struct TenantControlPlaneSpecControlPlaneGateway {
     /// Labels and annotations that are added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub additional_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// Further mounts, by container.
+    pub additional_metadata: Option<super::KamajiControlPlaneTemplateSpecTemplateMetadata>,
+    /// Host name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub additional_volume_mounts: Option<super::TenantControlPlaneSpecControlPlaneDeploymentAdditionalVolumeMounts>,
-    /// Further volumes of the pod.
+    pub hostname: Option<String>,
+    /// Gateways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub additional_volumes: Option<Vec<k8s_openapi::api::core::v1::Volume>>,
-    /// Which nodes and neighbours pods prefer or need.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub affinity: Option<k8s_openapi::api::core::v1::Affinity>,
-    /// Whether pods get a token of their service account.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub automount_service_account_token: Option<bool>,
-    /// Security settings, by container.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub container_security_contexts:
-        Option<super::TenantControlPlaneSpecControlPlaneDeploymentContainerSecurityContexts>,
-    /// Further arguments.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub extra_args: Option<super::TenantControlPlaneSpecControlPlaneDeploymentExtraArgs>,
-    /// Labels that nodes must have.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node_selector: Option<std::collections::BTreeMap<String, String>>,
-    /// Labels and annotations that are added to pods.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod_additional_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// Security settings of the pod.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pod_security_context: Option<k8s_openapi::api::core::v1::PodSecurityContext>,
-    /// Health checks.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub probes: Option<super::TenantControlPlaneSpecControlPlaneDeploymentProbes>,
-    /// Where the images come from.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub registry_settings: Option<super::TenantControlPlaneSpecControlPlaneDeploymentRegistrySettings>,
-    /// How many.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub replicas: Option<i32>,
-    /// Resources.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resources: Option<super::TenantControlPlaneSpecControlPlaneDeploymentResources>,
-    /// Runtime that pods run in.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub runtime_class_name: Option<String>,
-    /// Name of the service account.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service_account_name: Option<String>,
-    /// How it is done.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub strategy: Option<k8s_openapi::api::apps::v1::DeploymentStrategy>,
-    /// Taints that are tolerated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tolerations: Option<Vec<k8s_openapi::api::core::v1::Toleration>>,
-    /// How pods are spread.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub topology_spread_constraints: Option<Vec<k8s_openapi::api::core::v1::TopologySpreadConstraint>>,
+    pub parent_refs: Option<Vec<super::TenantControlPlaneSpecControlPlaneGatewayParentRef>>,
 }
-
-pub type TenantControlPlaneSpecControlPlaneGatewayAdditionalMetadata = super::ClusterClassSpecControlPlaneMetadata;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -340,30 +367,13 @@ pub struct TenantControlPlaneSpecControlPlaneGatewayParentRef {
     pub section_name: Option<String>,
 }
 
-/// The gateway.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneSpecControlPlaneGateway {
-    /// Labels and annotations that are added.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub additional_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
-    /// Host name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hostname: Option<String>,
-    /// Gateways.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parent_refs: Option<Vec<super::TenantControlPlaneSpecControlPlaneGatewayParentRef>>,
-}
-
-pub type TenantControlPlaneSpecControlPlaneIngressAdditionalMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
 /// The Ingress.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecControlPlaneIngress {
     /// Labels and annotations that are added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub additional_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    pub additional_metadata: Option<super::KamajiControlPlaneTemplateSpecTemplateMetadata>,
     /// Host name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
@@ -372,18 +382,13 @@ pub struct TenantControlPlaneSpecControlPlaneIngress {
     pub ingress_class_name: Option<String>,
 }
 
-pub type TenantControlPlaneSpecControlPlaneServiceAdditionalMetadata = super::ClusterClassSpecControlPlaneMetadata;
-
-pub type TenantControlPlaneSpecControlPlaneServiceAdditionalPort =
-    super::KamajiControlPlaneSpecNetworkAdditionalServicePort;
-
 /// The Service.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneSpecControlPlaneService {
     /// Labels and annotations that are added.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub additional_metadata: Option<super::ClusterClassSpecControlPlaneMetadata>,
+    pub additional_metadata: Option<super::KamajiControlPlaneTemplateSpecTemplateMetadata>,
     /// Further ports that are opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub additional_ports: Option<Vec<super::KamajiControlPlaneSpecNetworkAdditionalServicePort>>,
@@ -394,31 +399,6 @@ pub struct TenantControlPlaneSpecControlPlaneService {
     #[serde(default)]
     pub service_type: String,
 }
-
-/// The control plane.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneSpecControlPlane {
-    /// The pods of the control plane.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployment: Option<super::TenantControlPlaneSpecControlPlaneDeployment>,
-    /// The gateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gateway: Option<super::TenantControlPlaneSpecControlPlaneGateway>,
-    /// The Ingress.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ingress: Option<super::TenantControlPlaneSpecControlPlaneIngress>,
-    /// The Service.
-    #[serde(default)]
-    pub service: super::TenantControlPlaneSpecControlPlaneService,
-}
-
-pub type TenantControlPlaneSpecDataStoreOverride = super::KamajiControlPlaneSpecDataStoreOverride;
-
-pub type TenantControlPlaneSpecKubernetesKubeletConfigurationJsonPatch =
-    super::KamajiControlPlaneSpecKubeletConfigurationJsonPatch;
-
-pub type TenantControlPlaneSpecKubernetesKubelet = super::KamajiControlPlaneSpecKubelet;
 
 /// Kubernetes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -495,37 +475,52 @@ pub struct TenantControlPlaneSpecWritePermissions {
     pub block_update: Option<bool>,
 }
 
-/// What is wanted.
+/// What was observed last; written by controllers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneSpec {
+pub struct TenantControlPlaneStatus {
     /// What is installed in the cluster; an empty object asks for an add-on with its defaults.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub addons: Option<super::TenantControlPlaneSpecAddons>,
-    /// The control plane.
-    #[serde(default)]
-    pub control_plane: super::TenantControlPlaneSpecControlPlane,
-    /// The DataStore.
+    pub addons: Option<super::TenantControlPlaneStatusAddons>,
+    /// Certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_store: Option<String>,
-    /// Resources that are kept in another store.
+    pub certificates: Option<super::TenantControlPlaneStatusCertificates>,
+    /// Host and port of the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_store_overrides: Option<Vec<super::KamajiControlPlaneSpecDataStoreOverride>>,
-    /// Prefix or database within the store.
+    pub control_plane_endpoint: Option<String>,
+    /// Phases of kubeadm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_store_schema: Option<String>,
-    /// User within the store.
+    pub kubeadm_phase: Option<super::TenantControlPlaneStatusKubeadmPhase>,
+    /// Configuration of kubeadm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_store_username: Option<String>,
-    /// Kubernetes.
-    #[serde(default)]
-    pub kubernetes: super::TenantControlPlaneSpecKubernetes,
-    /// Addresses and names of the control plane.
+    pub kubeadmconfig: Option<super::TenantControlPlaneStatusKubeadmconfig>,
+    /// Kubeconfigs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network_profile: Option<super::TenantControlPlaneSpecNetworkProfile>,
-    /// Writes that are refused in the cluster.
+    pub kubeconfig: Option<super::TenantControlPlaneStatusKubeconfig>,
+    /// Objects that make up the control plane.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub write_permissions: Option<super::TenantControlPlaneSpecWritePermissions>,
+    pub kubernetes_resources: Option<super::TenantControlPlaneStatusKubernetesResources>,
+    /// Generation of the spec that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Where data is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<super::TenantControlPlaneStatusStorage>,
+}
+
+/// What is installed in the cluster; an empty object asks for an add-on with its defaults.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantControlPlaneStatusAddons {
+    /// CoreDNS.
+    #[serde(rename = "coreDNS", default, skip_serializing_if = "Option::is_none")]
+    pub core_dns: Option<super::TenantControlPlaneStatusAddonsCoreDns>,
+    /// Connections from the API server to nodes, opened by the nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub konnectivity: Option<super::TenantControlPlaneStatusAddonsKonnectivity>,
+    /// kube-proxy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kube_proxy: Option<super::TenantControlPlaneStatusAddonsCoreDns>,
 }
 
 /// CoreDNS.
@@ -538,6 +533,39 @@ pub struct TenantControlPlaneStatusAddonsCoreDns {
     /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_update: Option<String>,
+}
+
+/// Connections from the API server to nodes, opened by the nodes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantControlPlaneStatusAddonsKonnectivity {
+    /// The part that runs on nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<super::TenantControlPlaneStatusAddonsKonnectivityAgent>,
+    /// The certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<super::TenantControlPlaneStatusCertificatesCa>,
+    /// Role binding of the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clusterrolebinding: Option<super::TenantControlPlaneStatusAddonsKonnectivitySa>,
+    /// A ConfigMap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<super::TenantControlPlaneStatusAddonsKonnectivityConfigMap>,
+    /// Whether it is switched on.
+    #[serde(default)]
+    pub enabled: bool,
+    /// The gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<super::TenantControlPlaneStatusAddonsKonnectivityGateway>,
+    /// Kubeconfigs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kubeconfig: Option<super::TenantControlPlaneStatusCertificatesCa>,
+    /// Keys of service accounts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sa: Option<super::TenantControlPlaneStatusAddonsKonnectivitySa>,
+    /// The Service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<super::TenantControlPlaneStatusAddonsKonnectivityService>,
 }
 
 /// The part that runs on nodes.
@@ -558,36 +586,6 @@ pub struct TenantControlPlaneStatusAddonsKonnectivityAgent {
     pub namespace: Option<String>,
 }
 
-/// The certificate.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneStatusAddonsKonnectivityCertificate {
-    /// Checksum, or where it is published.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub checksum: Option<String>,
-    /// When it was changed last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_update: Option<String>,
-    /// Name of the Secret.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret_name: Option<String>,
-}
-
-/// Role binding of the agent.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneStatusAddonsKonnectivityClusterrolebinding {
-    /// When it was changed last.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last_update: Option<String>,
-    /// The name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
-}
-
 /// A ConfigMap.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -598,6 +596,21 @@ pub struct TenantControlPlaneStatusAddonsKonnectivityConfigMap {
     /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+}
+
+/// The gateway.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantControlPlaneStatusAddonsKonnectivityGateway {
+    /// Addresses under which it can be reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_points: Option<Vec<super::TenantControlPlaneStatusAddonsKonnectivityGatewayAccessPoint>>,
+    /// Gateways.
+    #[serde(default)]
+    pub parents: Vec<super::TenantControlPlaneStatusAddonsKonnectivityGatewayParent>,
+    /// The route.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub route_ref: Option<super::TenantControlPlaneStatusAddonsKonnectivityGatewayRouteRef>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -617,9 +630,6 @@ pub struct TenantControlPlaneStatusAddonsKonnectivityGatewayAccessPoint {
     pub value: String,
 }
 
-pub type TenantControlPlaneStatusAddonsKonnectivityGatewayParentParentRef =
-    super::TenantControlPlaneSpecControlPlaneGatewayParentRef;
-
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusAddonsKonnectivityGatewayParent {
@@ -634,67 +644,28 @@ pub struct TenantControlPlaneStatusAddonsKonnectivityGatewayParent {
     pub parent_ref: super::TenantControlPlaneSpecControlPlaneGatewayParentRef,
 }
 
-pub type TenantControlPlaneStatusAddonsKonnectivityGatewayRouteRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-/// The gateway.
+/// The route.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneStatusAddonsKonnectivityGateway {
-    /// Addresses under which it can be reached.
+pub struct TenantControlPlaneStatusAddonsKonnectivityGatewayRouteRef {
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub access_points: Option<Vec<super::TenantControlPlaneStatusAddonsKonnectivityGatewayAccessPoint>>,
-    /// Gateways.
-    #[serde(default)]
-    pub parents: Vec<super::TenantControlPlaneStatusAddonsKonnectivityGatewayParent>,
-    /// The route.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub route_ref: Option<super::K0smotronClusterSpecMountCephfsSecretRef>,
+    pub name: Option<String>,
 }
 
-pub type TenantControlPlaneStatusAddonsKonnectivityKubeconfig =
-    super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
-
-pub type TenantControlPlaneStatusAddonsKonnectivitySa =
-    super::TenantControlPlaneStatusAddonsKonnectivityClusterrolebinding;
-
+/// Keys of service accounts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngressPort {
-    /// What went wrong.
-    #[serde(default)]
-    pub error: String,
-    /// The port.
-    #[serde(default)]
-    pub port: i32,
-    /// The protocol.
-    #[serde(default)]
-    pub protocol: String,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngress {
-    /// Host name.
+pub struct TenantControlPlaneStatusAddonsKonnectivitySa {
+    /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hostname: Option<String>,
-    /// The address.
+    pub last_update: Option<String>,
+    /// The name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ip: Option<String>,
-    /// How the load balancer's address works.
+    pub name: Option<String>,
+    /// The namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ip_mode: Option<String>,
-    /// Ports.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ports: Option<Vec<super::TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngressPort>>,
-}
-
-/// The load balancer.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancer {
-    /// The Ingress.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ingress: Option<Vec<super::TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngress>>,
+    pub namespace: Option<String>,
 }
 
 /// The Service.
@@ -718,87 +689,45 @@ pub struct TenantControlPlaneStatusAddonsKonnectivityService {
     pub port: i32,
 }
 
-/// Connections from the API server to nodes, opened by the nodes.
+/// The load balancer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneStatusAddonsKonnectivity {
-    /// The part that runs on nodes.
+pub struct TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancer {
+    /// The Ingress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent: Option<super::TenantControlPlaneStatusAddonsKonnectivityAgent>,
-    /// The certificate.
+    pub ingress: Option<Vec<super::TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngress>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngress {
+    /// Host name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
-    /// Role binding of the agent.
+    pub hostname: Option<String>,
+    /// The address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clusterrolebinding: Option<super::TenantControlPlaneStatusAddonsKonnectivityClusterrolebinding>,
-    /// A ConfigMap.
+    pub ip: Option<String>,
+    /// How the load balancer's address works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_map: Option<super::TenantControlPlaneStatusAddonsKonnectivityConfigMap>,
-    /// Whether it is switched on.
+    pub ip_mode: Option<String>,
+    /// Ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<Vec<super::TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngressPort>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngressPort {
+    /// What went wrong.
     #[serde(default)]
-    pub enabled: bool,
-    /// The gateway.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gateway: Option<super::TenantControlPlaneStatusAddonsKonnectivityGateway>,
-    /// Kubeconfigs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubeconfig: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
-    /// Keys of service accounts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sa: Option<super::TenantControlPlaneStatusAddonsKonnectivityClusterrolebinding>,
-    /// The Service.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service: Option<super::TenantControlPlaneStatusAddonsKonnectivityService>,
+    pub error: String,
+    /// The port.
+    #[serde(default)]
+    pub port: i32,
+    /// The protocol.
+    #[serde(default)]
+    pub protocol: String,
 }
-
-pub type TenantControlPlaneStatusAddonsKubeProxy = super::TenantControlPlaneStatusAddonsCoreDns;
-
-/// What is installed in the cluster; an empty object asks for an add-on with its defaults.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneStatusAddons {
-    /// CoreDNS.
-    #[serde(rename = "coreDNS", default, skip_serializing_if = "Option::is_none")]
-    pub core_dns: Option<super::TenantControlPlaneStatusAddonsCoreDns>,
-    /// Connections from the API server to nodes, opened by the nodes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub konnectivity: Option<super::TenantControlPlaneStatusAddonsKonnectivity>,
-    /// kube-proxy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kube_proxy: Option<super::TenantControlPlaneStatusAddonsCoreDns>,
-}
-
-pub type TenantControlPlaneStatusCertificatesApiServer = super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
-
-pub type TenantControlPlaneStatusCertificatesApiServerKubeletClient =
-    super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
-
-pub type TenantControlPlaneStatusCertificatesCa = super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
-
-pub type TenantControlPlaneStatusCertificatesEtcdApiServer =
-    super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
-
-pub type TenantControlPlaneStatusCertificatesEtcdCa = super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
-
-/// The etcd.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneStatusCertificatesEtcd {
-    /// The API server.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_server: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
-    /// Certificate authority.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ca: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
-}
-
-pub type TenantControlPlaneStatusCertificatesFrontProxyCa =
-    super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
-
-pub type TenantControlPlaneStatusCertificatesFrontProxyClient =
-    super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
-
-pub type TenantControlPlaneStatusCertificatesSa = super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
 
 /// Certificates.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -806,25 +735,61 @@ pub type TenantControlPlaneStatusCertificatesSa = super::TenantControlPlaneStatu
 pub struct TenantControlPlaneStatusCertificates {
     /// The API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_server: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    pub api_server: Option<super::TenantControlPlaneStatusCertificatesCa>,
     /// Certificate with which the API server calls kubelets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub api_server_kubelet_client: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    pub api_server_kubelet_client: Option<super::TenantControlPlaneStatusCertificatesCa>,
     /// Certificate authority.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ca: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    pub ca: Option<super::TenantControlPlaneStatusCertificatesCa>,
     /// The etcd.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etcd: Option<super::TenantControlPlaneStatusCertificatesEtcd>,
     /// Certificate authority of the front proxy.
     #[serde(rename = "frontProxyCA", default, skip_serializing_if = "Option::is_none")]
-    pub front_proxy_ca: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    pub front_proxy_ca: Option<super::TenantControlPlaneStatusCertificatesCa>,
     /// Certificate of the front proxy's client.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub front_proxy_client: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    pub front_proxy_client: Option<super::TenantControlPlaneStatusCertificatesCa>,
     /// Keys of service accounts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sa: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    pub sa: Option<super::TenantControlPlaneStatusCertificatesCa>,
+}
+
+/// Certificate authority.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantControlPlaneStatusCertificatesCa {
+    /// Checksum, or where it is published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
+    /// When it was changed last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_update: Option<String>,
+    /// Name of the Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_name: Option<String>,
+}
+
+/// The etcd.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantControlPlaneStatusCertificatesEtcd {
+    /// The API server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub api_server: Option<super::TenantControlPlaneStatusCertificatesCa>,
+    /// Certificate authority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<super::TenantControlPlaneStatusCertificatesCa>,
+}
+
+/// Phases of kubeadm.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantControlPlaneStatusKubeadmPhase {
+    /// The bootstrap token.
+    #[serde(default)]
+    pub bootstrap_token: super::TenantControlPlaneStatusKubeadmPhaseBootstrapToken,
 }
 
 /// The bootstrap token.
@@ -837,15 +802,6 @@ pub struct TenantControlPlaneStatusKubeadmPhaseBootstrapToken {
     /// When it was changed last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_update: Option<String>,
-}
-
-/// Phases of kubeadm.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneStatusKubeadmPhase {
-    /// The bootstrap token.
-    #[serde(default)]
-    pub bootstrap_token: super::TenantControlPlaneStatusKubeadmPhaseBootstrapToken,
 }
 
 /// Configuration of kubeadm.
@@ -863,26 +819,40 @@ pub struct TenantControlPlaneStatusKubeadmconfig {
     pub last_update: Option<String>,
 }
 
-pub type TenantControlPlaneStatusKubeconfigAdmin = super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
-
-pub type TenantControlPlaneStatusKubeconfigControllerManager =
-    super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
-
-pub type TenantControlPlaneStatusKubeconfigScheduler = super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
-
 /// Kubeconfigs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TenantControlPlaneStatusKubeconfig {
     /// The administrator's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub admin: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    pub admin: Option<super::TenantControlPlaneStatusCertificatesCa>,
     /// The controller manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub controller_manager: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    pub controller_manager: Option<super::TenantControlPlaneStatusCertificatesCa>,
     /// The scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub scheduler: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
+    pub scheduler: Option<super::TenantControlPlaneStatusCertificatesCa>,
+}
+
+/// Objects that make up the control plane.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantControlPlaneStatusKubernetesResources {
+    /// The pods of the control plane.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<super::TenantControlPlaneStatusKubernetesResourcesDeployment>,
+    /// The gateway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<super::TenantControlPlaneStatusAddonsKonnectivityGateway>,
+    /// The Ingress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<super::TenantControlPlaneStatusKubernetesResourcesIngress>,
+    /// The Service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<super::TenantControlPlaneStatusAddonsKonnectivityService>,
+    /// The version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<super::TenantControlPlaneStatusKubernetesResourcesVersion>,
 }
 
 /// The pods of the control plane.
@@ -930,45 +900,6 @@ pub struct TenantControlPlaneStatusKubernetesResourcesDeployment {
     pub updated_replicas: Option<i32>,
 }
 
-pub type TenantControlPlaneStatusKubernetesResourcesGatewayAccessPoint =
-    super::TenantControlPlaneStatusAddonsKonnectivityGatewayAccessPoint;
-
-pub type TenantControlPlaneStatusKubernetesResourcesGatewayParentParentRef =
-    super::TenantControlPlaneSpecControlPlaneGatewayParentRef;
-
-pub type TenantControlPlaneStatusKubernetesResourcesGatewayParent =
-    super::TenantControlPlaneStatusAddonsKonnectivityGatewayParent;
-
-pub type TenantControlPlaneStatusKubernetesResourcesGatewayRouteRef = super::K0smotronClusterSpecMountCephfsSecretRef;
-
-pub type TenantControlPlaneStatusKubernetesResourcesGateway = super::TenantControlPlaneStatusAddonsKonnectivityGateway;
-
-pub type TenantControlPlaneStatusKubernetesResourcesIngressLoadBalancerIngressPort =
-    super::TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngressPort;
-
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneStatusKubernetesResourcesIngressLoadBalancerIngress {
-    /// Host name.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hostname: Option<String>,
-    /// The address.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ip: Option<String>,
-    /// Ports.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ports: Option<Vec<super::TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngressPort>>,
-}
-
-/// The load balancer.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneStatusKubernetesResourcesIngressLoadBalancer {
-    /// The Ingress.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ingress: Option<Vec<super::TenantControlPlaneStatusKubernetesResourcesIngressLoadBalancerIngress>>,
-}
-
 /// The Ingress.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -984,16 +915,28 @@ pub struct TenantControlPlaneStatusKubernetesResourcesIngress {
     pub namespace: String,
 }
 
-pub type TenantControlPlaneStatusKubernetesResourcesServiceLoadBalancerIngressPort =
-    super::TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngressPort;
+/// The load balancer.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantControlPlaneStatusKubernetesResourcesIngressLoadBalancer {
+    /// The Ingress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<Vec<super::TenantControlPlaneStatusKubernetesResourcesIngressLoadBalancerIngress>>,
+}
 
-pub type TenantControlPlaneStatusKubernetesResourcesServiceLoadBalancerIngress =
-    super::TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngress;
-
-pub type TenantControlPlaneStatusKubernetesResourcesServiceLoadBalancer =
-    super::TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancer;
-
-pub type TenantControlPlaneStatusKubernetesResourcesService = super::TenantControlPlaneStatusAddonsKonnectivityService;
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TenantControlPlaneStatusKubernetesResourcesIngressLoadBalancerIngress {
+    /// Host name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// The address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip: Option<String>,
+    /// Ports.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<Vec<super::TenantControlPlaneStatusAddonsKonnectivityServiceLoadBalancerIngressPort>>,
+}
 
 /// The version.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -1007,28 +950,26 @@ pub struct TenantControlPlaneStatusKubernetesResourcesVersion {
     pub version: Option<String>,
 }
 
-/// Objects that make up the control plane.
+/// Where data is kept.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneStatusKubernetesResources {
-    /// The pods of the control plane.
+pub struct TenantControlPlaneStatusStorage {
+    /// The certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deployment: Option<super::TenantControlPlaneStatusKubernetesResourcesDeployment>,
-    /// The gateway.
+    pub certificate: Option<super::TenantControlPlaneStatusCertificatesCa>,
+    /// The configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gateway: Option<super::TenantControlPlaneStatusAddonsKonnectivityGateway>,
-    /// The Ingress.
+    pub config: Option<super::TenantControlPlaneStatusStorageConfig>,
+    /// Name of the DataStore.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ingress: Option<super::TenantControlPlaneStatusKubernetesResourcesIngress>,
-    /// The Service.
+    pub data_store_name: Option<String>,
+    /// The driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service: Option<super::TenantControlPlaneStatusAddonsKonnectivityService>,
-    /// The version.
+    pub driver: Option<String>,
+    /// User and database of the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub version: Option<super::TenantControlPlaneStatusKubernetesResourcesVersion>,
+    pub setup: Option<super::TenantControlPlaneStatusStorageSetup>,
 }
-
-pub type TenantControlPlaneStatusStorageCertificate = super::TenantControlPlaneStatusAddonsKonnectivityCertificate;
 
 /// The configuration.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -1058,58 +999,4 @@ pub struct TenantControlPlaneStatusStorageSetup {
     /// The user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-}
-
-/// Where data is kept.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneStatusStorage {
-    /// The certificate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<super::TenantControlPlaneStatusAddonsKonnectivityCertificate>,
-    /// The configuration.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config: Option<super::TenantControlPlaneStatusStorageConfig>,
-    /// Name of the DataStore.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data_store_name: Option<String>,
-    /// The driver.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub driver: Option<String>,
-    /// User and database of the store.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub setup: Option<super::TenantControlPlaneStatusStorageSetup>,
-}
-
-/// What was observed last; written by controllers.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct TenantControlPlaneStatus {
-    /// What is installed in the cluster; an empty object asks for an add-on with its defaults.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub addons: Option<super::TenantControlPlaneStatusAddons>,
-    /// Certificates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificates: Option<super::TenantControlPlaneStatusCertificates>,
-    /// Host and port of the API.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub control_plane_endpoint: Option<String>,
-    /// Phases of kubeadm.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubeadm_phase: Option<super::TenantControlPlaneStatusKubeadmPhase>,
-    /// Configuration of kubeadm.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubeadmconfig: Option<super::TenantControlPlaneStatusKubeadmconfig>,
-    /// Kubeconfigs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubeconfig: Option<super::TenantControlPlaneStatusKubeconfig>,
-    /// Objects that make up the control plane.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kubernetes_resources: Option<super::TenantControlPlaneStatusKubernetesResources>,
-    /// Generation of the spec that was looked at.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
-    /// Where data is kept.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub storage: Option<super::TenantControlPlaneStatusStorage>,
 }

@@ -6,32 +6,31 @@
 
 mod arguments;
 mod certificates;
-mod firsts;
+mod diagnosis;
+mod initial_objects;
 mod state;
-mod trouble;
 pub mod version;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hangar_node::process::{Kept, Run};
+use hangar_node::process::{LogFormat, Run};
 use semver::Version;
 
+use crate::disk_space;
 use crate::home::Home;
-use crate::leftover::end_leftovers;
 use crate::net::{LoopbackNet, NetError};
-use crate::room;
+use crate::orphan_processes::end_orphans;
 use crate::store::{Component, Progress, Stage, Store, StoreError};
 use crate::supervise::{ProcessStatus, Supervised};
 use certificates::Certificates;
-pub use firsts::First;
-pub(crate) use state::API_PORT;
+pub use initial_objects::InitialObject;
 use state::State;
 
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const PORTS_FREE_WITHIN: Duration = Duration::from_secs(5);
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const READY: &str = "/readyz";
 /// Of an API server that was ready here before: the roles and priorities that it comes with are there, and it need not be waited for until it has
 /// looked at each of them again.
@@ -56,7 +55,7 @@ impl Default for PlaneOptions {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlaneStage {
     Component(Component, Stage),
-    EndedLeftovers(usize),
+    EndedOrphans(usize),
     Starting(String),
     Ready,
 }
@@ -76,29 +75,31 @@ impl PlaneProgress for Quiet {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PlaneError {
-    #[error("could not get the components of the plane")]
+    #[error("could not install the components of the plane")]
     Components(#[from] StoreError),
     #[error(transparent)]
-    NoRoom(#[from] room::NoRoom),
+    NotEnoughSpace(#[from] disk_space::NotEnoughSpace),
     #[error(transparent)]
     Version(#[from] version::VersionError),
     #[error("could not choose a loopback network")]
     Network(#[from] NetError),
-    #[error("port {port} of {address} is taken: end what listens there, or remove {state_file} to choose other ports")]
+    #[error(
+        "port {port} of {address} is already in use: stop the program that listens there, or remove {state_file} to choose other ports"
+    )]
     PortTaken { address: std::net::Ipv4Addr, port: u16, state_file: PathBuf },
-    #[error("{path} is not a state file: repair it, or remove it to choose a network and ports anew")]
+    #[error("{path} is not a valid state file: repair it, or remove it to choose a new network and ports")]
     BadState { path: PathBuf, source: serde_json::Error },
     #[error("could not read or write {path}")]
     File { path: PathBuf, source: std::io::Error },
-    #[error("could not make a key or certificate in {path}")]
+    #[error("could not create a key or certificate in {path}")]
     Pki { path: PathBuf, source: hangar_pki::PkiError },
-    #[error("{name} does not stay up: {said}\n  its log: {log}")]
-    DoesNotStart { name: String, log: PathBuf, said: String },
-    #[error("the API server was not ready within {seconds} seconds; its log is {log}\n{said}")]
-    NotReady { seconds: u64, log: PathBuf, said: String },
+    #[error("{name} keeps exiting: {output}\n  its log: {log}")]
+    DoesNotStart { name: String, log: PathBuf, output: String },
+    #[error("the API server was not ready within {seconds} seconds; its log is {log}\n{output}")]
+    NotReady { seconds: u64, log: PathBuf, output: String },
     #[error("etcd refused {what}: {message}; its log is etcd.log in the home's logs")]
     Etcd { what: String, message: String },
-    #[error("could not make a client from {path}")]
+    #[error("could not create a client from {path}")]
     Client { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
@@ -126,10 +127,14 @@ impl Prepared {
         is_new(&self.home)
     }
 
-    /// Starts everything and returns when the API server is ready and the controllers are started. A new plane has `firsts` from the
+    /// Starts everything and returns when the API server is ready and the controllers are started. A new plane has `initial_objects` from the
     /// beginning.
-    pub async fn start(mut self, firsts: &[First], progress: &dyn PlaneProgress) -> Result<Plane, PlaneError> {
-        match self.bring_up(firsts, progress).await {
+    pub async fn start(
+        mut self,
+        initial_objects: &[InitialObject],
+        progress: &dyn PlaneProgress,
+    ) -> Result<Plane, PlaneError> {
+        match self.bring_up(initial_objects, progress).await {
             Ok(()) => Ok(self.plane),
             Err(error) => {
                 self.plane.stop().await;
@@ -138,14 +143,18 @@ impl Prepared {
         }
     }
 
-    async fn bring_up(&mut self, firsts: &[First], progress: &dyn PlaneProgress) -> Result<(), PlaneError> {
+    async fn bring_up(
+        &mut self,
+        initial_objects: &[InitialObject],
+        progress: &dyn PlaneProgress,
+    ) -> Result<(), PlaneError> {
         let Self { home, programs, certificates, plane, .. } = self;
         let [etcd, api_server, controller_manager, scheduler] = &*programs;
         plane.launch(home, etcd, arguments::etcd(home, &plane.state, certificates), progress);
         plane.until_listening(plane.state.etcd_port).await?;
-        if !firsts.is_empty() {
+        if !initial_objects.is_empty() {
             let endpoint = format!("https://{}:{}", plane.state.network.plane(), plane.state.etcd_port);
-            plane.took_firsts = firsts::put(&endpoint, &plane.pki, firsts).await?;
+            plane.wrote_initial_objects = initial_objects::put(&endpoint, &plane.pki, initial_objects).await?;
         }
         plane.launch(home, api_server, arguments::api_server(&plane.state, certificates, api_server), progress);
         // A controller manager beside a fresh API server exits, for its roles are not there yet.
@@ -165,7 +174,7 @@ pub struct Plane {
     kubeconfig: PathBuf,
     pki: PathBuf,
     state: State,
-    took_firsts: bool,
+    wrote_initial_objects: bool,
     /// In the order of their start.
     processes: Vec<Supervised>,
 }
@@ -178,18 +187,18 @@ impl Plane {
         options: &PlaneOptions,
         progress: &dyn PlaneProgress,
     ) -> Result<Prepared, PlaneError> {
-        match end_leftovers(home.path()).await {
+        match end_orphans(home.path()).await {
             0 => {}
-            count => progress.stage(PlaneStage::EndedLeftovers(count)),
+            count => progress.stage(PlaneStage::EndedOrphans(count)),
         }
         let programs = programs(store, options, progress).await?;
-        room::check(home.path(), if is_new(home) { room::FOR_A_NEW_PLANE } else { room::TO_GO_ON })?;
+        disk_space::check(home.path(), if is_new(home) { disk_space::FOR_NEW_PLANE } else { disk_space::TO_RUN })?;
         // Somebody may have removed the data and left the rest.
         let was_ready = version::keep(home, &options.kubernetes)? && !is_new(home);
         let state = state_with_free_ports(home).await?;
         let certificates = Certificates::prepare(home, &state)?;
         let (kubeconfig, pki) = (home.kubeconfig(), home.pki());
-        let plane = Plane { kubeconfig, pki, state, took_firsts: false, processes: vec![] };
+        let plane = Plane { kubeconfig, pki, state, wrote_initial_objects: false, processes: vec![] };
         let kubernetes = options.kubernetes.clone();
         Ok(Prepared { home: home.clone(), programs, certificates, kubernetes, was_ready, plane })
     }
@@ -205,8 +214,8 @@ impl Plane {
     }
 
     /// Whether this start was its first, with what a new plane is given.
-    pub fn took_firsts(&self) -> bool {
-        self.took_firsts
+    pub fn wrote_initial_objects(&self) -> bool {
+        self.wrote_initial_objects
     }
 
     /// The administrator's kubeconfig.
@@ -254,7 +263,7 @@ impl Plane {
             env: Default::default(),
             directory: home.path().to_owned(),
             log: home.logs().join(format!("{name}.log")),
-            kept: Kept::AsItCame,
+            log_format: LogFormat::Raw,
             home: home.path().to_owned(),
         };
         self.processes.push(Supervised::start(&name, run));
@@ -263,7 +272,7 @@ impl Plane {
     async fn until_listening(&self, port: u16) -> Result<(), PlaneError> {
         while tokio::net::TcpStream::connect((self.state.network.plane(), port)).await.is_err() {
             self.check_alive()?;
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         Ok(())
     }
@@ -281,24 +290,24 @@ impl Plane {
             self.check_alive()?;
             if tokio::time::Instant::now() > deadline {
                 let log = self.processes.last().map(|process| process.log().to_owned()).unwrap_or_default();
-                let said = self.processes.last().map(|process| self.why(process)).unwrap_or_default();
-                return Err(PlaneError::NotReady { seconds: READY_WITHIN.as_secs(), log, said });
+                let output = self.processes.last().map(|process| self.why(process)).unwrap_or_default();
+                return Err(PlaneError::NotReady { seconds: READY_WITHIN.as_secs(), log, output });
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 
     fn why(&self, process: &Supervised) -> String {
         let home = self.pki.parent().unwrap_or(&self.pki);
-        trouble::why(home, process.program(), process.log())
+        diagnosis::explain(home, process.program(), process.log())
     }
 
     fn check_alive(&self) -> Result<(), PlaneError> {
         for process in &self.processes {
             if let Some(status) = process.status().filter(|status| status.restarts >= TOLERATED_ENDS) {
                 let log = process.log().to_owned();
-                let said = self.why(process);
-                return Err(PlaneError::DoesNotStart { name: status.name, log, said });
+                let output = self.why(process);
+                return Err(PlaneError::DoesNotStart { name: status.name, log, output });
             }
         }
         Ok(())
@@ -315,7 +324,7 @@ async fn state_with_free_ports(home: &Home) -> Result<State, PlaneError> {
     loop {
         match State::load_or_choose(home) {
             Err(PlaneError::PortTaken { .. }) if tokio::time::Instant::now() < deadline => {
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(POLL_INTERVAL).await;
             }
             other => return other,
         }

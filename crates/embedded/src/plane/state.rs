@@ -7,13 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::PlaneError;
 use crate::home::Home;
 use crate::net::LoopbackNet;
-
-/// What people expect of an API server; another one is taken if this one is not free.
-pub(crate) const API_PORT: u16 = 6443;
-const ETCD_PORT: u16 = 2379;
-const ETCD_PEER_PORT: u16 = 2380;
-const CONTROLLER_MANAGER_PORT: u16 = 10257;
-const SCHEDULER_PORT: u16 = 10259;
+use crate::ports;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -52,11 +46,11 @@ impl State {
         let at = network.plane();
         Ok(Self {
             network,
-            api_port: free_port(at, API_PORT)?,
-            etcd_port: free_port(at, ETCD_PORT)?,
-            etcd_peer_port: free_port(at, ETCD_PEER_PORT)?,
-            controller_manager_port: free_port(at, CONTROLLER_MANAGER_PORT)?,
-            scheduler_port: free_port(at, SCHEDULER_PORT)?,
+            api_port: free_port(at, ports::API_SERVER)?,
+            etcd_port: free_port(at, ports::ETCD)?,
+            etcd_peer_port: free_port(at, ports::ETCD_PEER)?,
+            controller_manager_port: free_port(at, ports::CONTROLLER_MANAGER)?,
+            scheduler_port: free_port(at, ports::SCHEDULER)?,
         })
     }
 
@@ -71,9 +65,9 @@ impl State {
     }
 }
 
-/// The port that people know, or any that is free.
-fn free_port(address: Ipv4Addr, known: u16) -> std::io::Result<u16> {
-    let listener = TcpListener::bind((address, known)).or_else(|_| TcpListener::bind((address, 0)))?;
+/// The preferred port, or any that is free.
+fn free_port(address: Ipv4Addr, preferred: u16) -> std::io::Result<u16> {
+    let listener = TcpListener::bind((address, preferred)).or_else(|_| TcpListener::bind((address, 0)))?;
     Ok(listener.local_addr()?.port())
 }
 

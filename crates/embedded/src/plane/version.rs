@@ -12,12 +12,10 @@ use crate::home::Home;
 
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
-    #[error(
-        "this home ran Kubernetes {before}; {asked} is older and cannot be trusted with its data: use another home (--home)"
-    )]
+    #[error("this home ran Kubernetes {before}; a downgrade to {asked} is not supported: use another home (--home)")]
     Older { before: Version, asked: Version },
     #[error(
-        "this home ran Kubernetes {before}; go up one minor at a time: `hangar up --kubernetes {next}` first, with the newest patch there is"
+        "this home ran Kubernetes {before}; upgrade one minor version at a time: run `hangar up --kubernetes {next}` first, or the latest patch release of it"
     )]
     Skips { before: Version, next: String },
     #[error("{path} cannot be read or written: {why}")]
@@ -113,7 +111,7 @@ mod tests {
             (version("1.33.13"), None, Ok("1.33.13")),
             (version("1.33.13"), version("1.34.4"), Ok("1.34.4")),
             (version("1.34.4"), version("1.34.3"), Ok("1.34.3")),
-            (version("1.34.4"), version("1.33.13"), Err("older")),
+            (version("1.34.4"), version("1.33.13"), Err("downgrade")),
             (version("1.33.13"), version("1.35.4"), Err("1.34.0")),
         ];
         for (before, asked, expected) in rows {

@@ -19,12 +19,12 @@ use super::{Component, Silent, Store, StoreError};
 pub enum ArchiveError {
     #[error("{path} cannot be written")]
     Write { path: PathBuf, source: std::io::Error },
-    #[error("{path} is not an archive of components: make one with `hangar components bundle FILE`")]
+    #[error("{path} is not an archive of components: create one with `hangar components bundle FILE`")]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("the archive holds nothing; get something to put into it with `hangar components fetch`")]
+    #[error("there are no components to archive: run `hangar components fetch` first")]
     Empty,
     #[error(
-        "{component} in the archive is damaged: its digest is {found}, {expected} was written down; make the archive again"
+        "{component} in the archive is damaged: its digest is {found}, expected {expected}; create the archive again"
     )]
     Damaged { component: Component, expected: String, found: String },
     #[error(transparent)]
@@ -64,11 +64,11 @@ impl Store {
     /// Takes every program of an archive into the store, and says which.
     pub async fn load(&self, path: &Path) -> Result<Vec<Component>, ArchiveError> {
         let _lock = self.lock("archive", &[], &Silent).await?;
-        let making = self.making("archive")?;
+        let staging = self.staging("archive")?;
         let unreadable = |source| ArchiveError::Read { path: path.to_owned(), source };
-        unpack(path, &making.path).map_err(unreadable)?;
+        unpack(path, &staging.path).map_err(unreadable)?;
         let mut loaded = vec![];
-        for stored in stored_in(&making.path) {
+        for stored in stored_in(&staging.path) {
             let found = sha256(&stored.path).map_err(unreadable)?;
             if found != stored.sha256 {
                 let (component, expected) = (stored.component, stored.sha256);
@@ -94,7 +94,7 @@ fn unpack(path: &Path, into: &Path) -> std::io::Result<()> {
         let kind = entry.header().entry_type();
         if !plain || !(kind.is_file() || kind.is_dir()) {
             return Err(std::io::Error::other(format!(
-                "{} has no business in an archive of components",
+                "{} is not allowed in an archive of components",
                 name.display()
             )));
         }
@@ -115,9 +115,9 @@ mod tests {
 
     fn put(store: &Store, name: &str, text: &str) -> Component {
         let component = Component { name: name.into(), version: "1.2.3".parse().unwrap() };
-        let making = store.making("x").unwrap();
-        std::fs::write(making.path.join(name), text).unwrap();
-        store.keep(&component, &making.path.join(name)).unwrap();
+        let staging = store.staging("x").unwrap();
+        std::fs::write(staging.path.join(name), text).unwrap();
+        store.keep(&component, &staging.path.join(name)).unwrap();
         component
     }
 

@@ -21,11 +21,11 @@ pub enum BuildError {
     #[error("could not prepare the build in {path}")]
     Prepare { path: PathBuf, source: std::io::Error },
     #[error(
-        "the Go module {module} cannot be had: choose another version, or name a directory with the programs (--components) or a download site (--mirror)\n{said}"
+        "could not download the Go module {module}: choose another version, or name a directory with the programs (--components) or a download site (--mirror)\n{output}"
     )]
-    NoModule { module: String, said: String },
-    #[error("`go build` ended with {status}; its whole output is in {log}\n{said}")]
-    Failed { status: String, log: PathBuf, said: String },
+    NoModule { module: String, output: String },
+    #[error("`go build` ended with {status}; the full output is in {log}\n{output}")]
+    Failed { status: String, log: PathBuf, output: String },
 }
 
 /// A Go module that components are built from.
@@ -106,17 +106,17 @@ impl Module {
     }
 }
 
-/// Builds `names` of one module into `making/out`. `tell` hears how many packages are compiled.
+/// Builds `names` of one module into `staging/out`. `tell` hears how many packages are compiled.
 pub(super) async fn build(
     module: &Module,
     names: &[&str],
-    making: &Path,
+    staging: &Path,
     log: &Path,
     tell: &(dyn Fn(u64) + Send + Sync),
 ) -> Result<(), BuildError> {
-    let work = making.join("module");
-    let out = making.join("out");
-    let prepare = |source| BuildError::Prepare { path: making.to_owned(), source };
+    let work = staging.join("module");
+    let out = staging.join("out");
+    let prepare = |source| BuildError::Prepare { path: staging.to_owned(), source };
     std::fs::create_dir_all(&work).and_then(|()| std::fs::create_dir_all(&out)).map_err(prepare)?;
     let (go_mod, go_sum) = match module.pinned() {
         Some((go_mod, go_sum)) => (go_mod.to_owned(), go_sum),
@@ -179,8 +179,8 @@ async fn run(mut go: Command, log: &Path, tell: &(dyn Fn(u64) + Send + Sync)) ->
     if status.success() {
         return Ok(());
     }
-    let said = hangar_node::process::log_tail(log, 12);
-    Err(BuildError::Failed { status: status.to_string(), log: log.to_owned(), said })
+    let output = hangar_node::process::log_tail(log, 12);
+    Err(BuildError::Failed { status: status.to_string(), log: log.to_owned(), output })
 }
 
 /// A `go.mod` for a version that is not committed, with the replacements that the module itself has.
@@ -190,7 +190,7 @@ async fn derived(module: &Module, work: &Path) -> Result<String, BuildError> {
     // Outside of any module, or the command would look for a go.mod that is not there yet.
     go.current_dir(work).args(["mod", "download", "-json", &name]).stdin(Stdio::null()).kill_on_drop(true);
     let output = go.output().await.map_err(BuildError::NoGo)?;
-    let no_module = |said: String| BuildError::NoModule { module: name.clone(), said };
+    let no_module = |output: String| BuildError::NoModule { module: name.clone(), output };
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
         .map_err(|_| no_module(String::from_utf8_lossy(&output.stderr).trim().to_owned()))?;
     let Some(path) = answer["GoMod"].as_str() else {

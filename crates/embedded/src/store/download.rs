@@ -34,11 +34,11 @@ pub enum DownloadError {
     Unreachable { url: String, reason: String },
     #[error("{url} answered {status}")]
     Refused { url: String, status: u16 },
-    #[error("{url} has SHA-256 {got}, but {expected} was announced")]
+    #[error("{url} has SHA-256 {got}, expected {expected}")]
     WrongChecksum { url: String, got: String, expected: String },
     #[error("could not write {path}: {source}")]
     File { path: String, source: std::io::Error },
-    #[error("no TLS client could be set up: {0}")]
+    #[error("could not set up TLS: {0}")]
     Tls(String),
 }
 
@@ -58,7 +58,7 @@ pub(super) fn url(options: &StoreOptions, component: &Component) -> Option<Strin
 }
 
 /// Whether the site has it, asked without much patience.
-pub(super) async fn is_offered(url: &str) -> bool {
+pub(super) async fn is_published(url: &str) -> bool {
     let ask = async { get(&web()?, &format!("{url}.sha256")).await };
     matches!(tokio::time::timeout(CONNECT, ask).await, Ok(Ok(_)))
 }
@@ -97,7 +97,7 @@ async fn save(
     let (mut body, mut done) = (response.into_body(), 0);
     loop {
         let frame = tokio::time::timeout(STALLED, body.frame()).await;
-        let frame = frame.map_err(|_| unreachable("nothing came for 30 seconds".into()))?;
+        let frame = frame.map_err(|_| unreachable("no data received for 30 seconds".into()))?;
         let Some(frame) = frame else { break };
         if let Ok(data) = frame.map_err(|error| unreachable(error.to_string()))?.into_data() {
             done += data.len() as u64;
@@ -117,7 +117,7 @@ async fn get(web: &Web, url: &str) -> Result<Response<Incoming>, DownloadError> 
             .map_err(|_| DownloadError::BadUrl { url: uri.to_string() })?;
         let unreachable = |reason: String| DownloadError::Unreachable { url: uri.to_string(), reason };
         let answer = tokio::time::timeout(STALLED, web.request(request)).await;
-        let answer = answer.map_err(|_| unreachable("no answer for 30 seconds".into()))?;
+        let answer = answer.map_err(|_| unreachable("no response for 30 seconds".into()))?;
         let response = answer.map_err(|error| unreachable(chain(&error)))?;
         if response.status().is_success() {
             return Ok(response);

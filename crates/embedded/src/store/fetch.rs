@@ -13,14 +13,14 @@ use rustix::fs::{FlockOperation, flock};
 use super::build::{self, Module};
 use super::{Component, Progress, Stage, Store, StoreError};
 
-const MAKING: &str = ".making-";
+const STAGING_PREFIX: &str = ".making-";
 
 impl Store {
     /// Gets all components, in the order asked for.
     pub async fn fetch(&self, components: &[Component], progress: &dyn Progress) -> Result<Vec<PathBuf>, StoreError> {
         let (mut found, mut missing) = (vec![], vec![]);
         for component in components {
-            match self.look(component).await {
+            match self.find_installed(component).await {
                 Some(path) => found.push((component, path)),
                 None => missing.push(component),
             }
@@ -29,26 +29,26 @@ impl Store {
             progress.stage(component, Stage::Found(path.clone()));
         }
         if !missing.is_empty() {
-            self.make(missing, progress).await?;
+            self.fetch_missing(missing, progress).await?;
         }
         let mut paths = vec![];
         for component in components {
-            paths.push(self.look(component).await.ok_or_else(|| StoreError::Unknown(component.clone()))?);
+            paths.push(self.find_installed(component).await.ok_or_else(|| StoreError::Unknown(component.clone()))?);
         }
         Ok(paths)
     }
 
-    pub(super) async fn look(&self, component: &Component) -> Option<PathBuf> {
+    pub(super) async fn find_installed(&self, component: &Component) -> Option<PathBuf> {
         let (store, component) = (self.clone(), component.clone());
-        tokio::task::spawn_blocking(move || store.at_hand(&component.name, &component.version)).await.ok()?
+        tokio::task::spawn_blocking(move || store.installed(&component.name, &component.version)).await.ok()?
     }
 
-    async fn make(&self, missing: Vec<&Component>, progress: &dyn Progress) -> Result<(), StoreError> {
+    async fn fetch_missing(&self, missing: Vec<&Component>, progress: &dyn Progress) -> Result<(), StoreError> {
         let started = Instant::now();
         let (mut to_build, mut failures) = (vec![], vec![]);
         for component in missing {
             let _lock = self.lock(&file_name(component), &[component], progress).await?;
-            if let Some(path) = self.look(component).await {
+            if let Some(path) = self.find_installed(component).await {
                 progress.stage(component, Stage::Found(path));
                 continue;
             }
@@ -67,7 +67,7 @@ impl Store {
             let _lock = self.lock(&format!("build-{}-{}", module.short, module.version), &group, progress).await?;
             let mut left = vec![];
             for component in group {
-                match self.look(component).await {
+                match self.find_installed(component).await {
                     Some(path) => progress.stage(component, Stage::Found(path)),
                     None => left.push(component),
                 }
@@ -86,8 +86,8 @@ impl Store {
     /// Whether it was downloaded; `Err` says why not although it was tried.
     async fn download(&self, component: &Component, progress: &dyn Progress) -> Result<bool, String> {
         let Some(url) = super::download::url(&self.options, component) else { return Ok(false) };
-        let making = self.making(&file_name(component)).map_err(|error| error.to_string())?;
-        let file = making.path.join(&component.name);
+        let staging = self.staging(&file_name(component)).map_err(|error| error.to_string())?;
+        let file = staging.path.join(&component.name);
         let tell = |done, total| progress.stage(component, Stage::Downloading { done, total });
         tell(0, None);
         let result = super::download::verified(&url, &file, &tell).await;
@@ -104,15 +104,15 @@ impl Store {
         progress: &dyn Progress,
     ) -> Result<(), StoreError> {
         let names: Vec<&str> = group.iter().map(|component| component.name.as_str()).collect();
-        let making = self.making(&format!("build-{}-{}", module.short, module.version))?;
+        let staging = self.staging(&format!("build-{}-{}", module.short, module.version))?;
         let tell = |package_lines| group.iter().for_each(|c| progress.stage(c, Stage::Building { package_lines }));
         let log = self.options.directory.join(format!("build-{}-{}.log", module.short, module.version));
-        build::build(module, &names, &making.path, &log, &tell).await.map_err(|source| {
+        build::build(module, &names, &staging.path, &log, &tell).await.map_err(|source| {
             let after =
                 failures.first().map(|first| format!(" (after a failed download: {first})")).unwrap_or_default();
             StoreError::Build { names: names.join(", "), after, source }
         })?;
-        group.iter().try_for_each(|component| self.keep(component, &making.path.join("out").join(&component.name)))
+        group.iter().try_for_each(|component| self.keep(component, &staging.path.join("out").join(&component.name)))
     }
 
     /// Moves a finished program to its place. The directory is renamed as a whole, so it is there completely or not at all.
@@ -135,17 +135,17 @@ impl Store {
     }
 
     /// A directory to make something in; those whose makers died are removed on the way.
-    pub(super) fn making(&self, what: &str) -> Result<Making, StoreError> {
+    pub(super) fn staging(&self, what: &str) -> Result<StagingDirectory, StoreError> {
         for entry in self.options.directory.read_dir().into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let maker = name.strip_prefix(MAKING).and_then(|rest| rest.split('-').next());
+            let maker = name.strip_prefix(STAGING_PREFIX).and_then(|rest| rest.split('-').next());
             if maker.is_some_and(|maker| !Path::new("/proc").join(maker).exists()) {
                 let _ = std::fs::remove_dir_all(entry.path());
             }
         }
-        let path = self.options.directory.join(format!("{MAKING}{}-{what}", std::process::id()));
+        let path = self.options.directory.join(format!("{STAGING_PREFIX}{}-{what}", std::process::id()));
         std::fs::create_dir_all(&path).map_err(|source| self.not_writable(source))?;
-        Ok(Making { path })
+        Ok(StagingDirectory { path })
     }
 
     /// One maker of one thing at a time, in all processes; others are not held up.
@@ -182,11 +182,11 @@ impl Store {
 }
 
 /// A directory that goes away with whatever is left in it.
-pub(super) struct Making {
+pub(super) struct StagingDirectory {
     pub path: PathBuf,
 }
 
-impl Drop for Making {
+impl Drop for StagingDirectory {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.path);
     }
@@ -258,11 +258,11 @@ mod tests {
     fn a_kept_program_is_found_and_its_digest_is_written_down() {
         let directory = tempfile::tempdir().unwrap();
         let store = store(directory.path());
-        let making = store.making("x").unwrap();
-        std::fs::write(making.path.join("etcd"), "abc").unwrap();
-        store.keep(&component("etcd", "3.6.16"), &making.path.join("etcd")).unwrap();
-        drop(making);
-        assert!(store.at_hand("etcd", &"3.6.16".parse().unwrap()).is_some());
+        let staging = store.staging("x").unwrap();
+        std::fs::write(staging.path.join("etcd"), "abc").unwrap();
+        store.keep(&component("etcd", "3.6.16"), &staging.path.join("etcd")).unwrap();
+        drop(staging);
+        assert!(store.installed("etcd", &"3.6.16".parse().unwrap()).is_some());
         let listed = store.list();
         assert_eq!(listed[0].sha256, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);

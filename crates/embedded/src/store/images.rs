@@ -14,12 +14,12 @@ use hangar_node::process::{ImageError, Images, Program, Pulling};
 use semver::Version;
 use tokio::sync::watch;
 
-use super::{Component, Store, stand_ins};
+use super::{Component, Store, builtin_images};
 
 impl Images for Store {
     fn resolve(&self, image: &str) -> Result<Program, ImageError> {
         let (name, tag) = split_image(image);
-        if let Some(program) = stand_ins::of_machine(name, tag) {
+        if let Some(program) = builtin_images::host_shell(name, tag) {
             return Ok(program);
         }
         let (image_name, wanted) = (name, wanted(name, tag));
@@ -35,10 +35,10 @@ impl Images for Store {
             version: format!("v{version}"),
             substituted_for: substituted.map(|wanted| format!("v{wanted}")),
             dropped_flags: vec![],
-            words: stand_ins::words_of(image_name),
-            seen_at: stand_ins::seen_at(image_name),
+            default_args: builtin_images::default_args_of(image_name),
+            container_paths: builtin_images::container_paths(image_name),
             files: self.files_of(image_name),
-            machine: false,
+            is_host_shell: false,
         })
     }
 

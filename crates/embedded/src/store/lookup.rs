@@ -10,26 +10,56 @@ use std::time::SystemTime;
 
 use semver::Version;
 
-use super::{Component, Store, StoredComponent};
+use super::{Component, Store, StoreError, StoredComponent};
 
 /// Versions that programs have said, by file and time of change, so that a replaced file is asked again.
-pub(super) type Probed = Mutex<HashMap<(PathBuf, SystemTime), Option<Version>>>;
+pub(super) type ProbedVersions = Mutex<HashMap<(PathBuf, SystemTime), Option<Version>>>;
 
 impl Store {
     /// The program, if it can be had without a network.
-    pub fn at_hand(&self, name: &str, version: &Version) -> Option<PathBuf> {
+    pub fn installed(&self, name: &str, version: &Version) -> Option<PathBuf> {
         let stored = |directory: &Path| executable(directory.join(format!("{name}-{version}")).join(name));
         let named = self.options.named.as_deref();
         named
             .and_then(stored)
-            .or_else(|| named.and_then(|directory| self.if_fits(directory.join(name), name, version)))
+            .or_else(|| named.and_then(|directory| self.if_version_matches(directory.join(name), name, version)))
             .or_else(|| stored(&self.options.directory))
-            .or_else(|| self.on_path(name).find(|path| self.says(path, name).as_ref() == Some(version)))
+            .or_else(|| self.on_path(name).find(|path| self.reported_version(path, name).as_ref() == Some(version)))
+    }
+
+    /// Whether the directory that the user named can be read. Without this, a typo would end in a download or in a build of minutes.
+    pub fn check_named(&self) -> Result<(), StoreError> {
+        let Some(path) = &self.options.named else { return Ok(()) };
+        path.read_dir().map(drop).map_err(|source| StoreError::NamedUnreadable { path: path.clone(), source })
+    }
+
+    /// Whether all of these can be had without a network, if the user named a directory and no site to get the rest from.
+    pub fn check_named_has(&self, components: &[Component]) -> Result<(), StoreError> {
+        let Some(path) = self.options.named.clone().filter(|_| self.options.mirror.is_none()) else { return Ok(()) };
+        let missing = components.iter().filter(|wanted| self.installed(&wanted.name, &wanted.version).is_none());
+        let lacking: Vec<String> = missing.map(|wanted| self.lacking(&path, wanted)).collect();
+        match lacking.is_empty() {
+            true => Ok(()),
+            false => Err(StoreError::NamedLacks { path, lacking: lacking.join(", ") }),
+        }
+    }
+
+    /// A component with what the directory has in its place.
+    fn lacking(&self, directory: &Path, wanted: &Component) -> String {
+        let program = directory.join(&wanted.name);
+        if !program.exists() {
+            return wanted.to_string();
+        }
+        match (executable(program.clone()), self.reported_version(&program, &wanted.name)) {
+            (None, _) => format!("{wanted} (the file there is not executable)"),
+            (Some(_), Some(version)) => format!("{wanted} (the program there is {version})"),
+            (Some(_), None) => format!("{wanted} (the program there does not report its version)"),
+        }
     }
 
     /// The nearest version at hand: the same minor first, then the next higher, then the next lower.
     pub fn nearest(&self, name: &str, version: &Version) -> Option<(Version, PathBuf)> {
-        if let Some(path) = self.at_hand(name, version) {
+        if let Some(path) = self.installed(name, version) {
             return Some((version.clone(), path));
         }
         let mut known: Vec<(Version, PathBuf)> = self
@@ -42,7 +72,7 @@ impl Store {
             .map(|stored| (stored.component.version, stored.path))
             .collect();
         let loose = self.options.named.iter().map(|directory| directory.join(name)).chain(self.on_path(name));
-        known.extend(loose.filter_map(|path| Some((self.says(&path, name)?, path))));
+        known.extend(loose.filter_map(|path| Some((self.reported_version(&path, name)?, path))));
         known.into_iter().min_by_key(|(candidate, _)| distance(version, candidate))
     }
 
@@ -53,8 +83,8 @@ impl Store {
         all
     }
 
-    fn if_fits(&self, path: PathBuf, name: &str, version: &Version) -> Option<PathBuf> {
-        (self.says(&path, name).as_ref() == Some(version)).then_some(path)
+    fn if_version_matches(&self, path: PathBuf, name: &str, version: &Version) -> Option<PathBuf> {
+        (self.reported_version(&path, name).as_ref() == Some(version)).then_some(path)
     }
 
     fn on_path(&self, name: &str) -> impl Iterator<Item = PathBuf> {
@@ -63,7 +93,7 @@ impl Store {
         directories.into_iter().map(move |directory| directory.join(name)).filter_map(executable)
     }
 
-    fn says(&self, path: &Path, name: &str) -> Option<Version> {
+    fn reported_version(&self, path: &Path, name: &str) -> Option<Version> {
         let changed = path.metadata().ok()?.modified().ok()?;
         let key = (path.to_owned(), changed);
         if let Some(known) = self.probed.lock().ok()?.get(&key) {
@@ -71,9 +101,9 @@ impl Store {
         }
         let args: &[&str] = if name == "kubectl" { &["version", "--client"] } else { &["--version"] };
         let output = Command::new(path).args(args).output().ok();
-        let said = output.and_then(|output| version_in(&String::from_utf8_lossy(&output.stdout)));
-        self.probed.lock().ok()?.insert(key, said.clone());
-        said
+        let reported = output.and_then(|output| version_in(&String::from_utf8_lossy(&output.stdout)));
+        self.probed.lock().ok()?.insert(key, reported.clone());
+        reported
     }
 }
 
@@ -172,8 +202,38 @@ mod tests {
         let (directory, named) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         put(named.path(), "kube-scheduler", "#!/bin/sh\necho Kubernetes v1.34.4\n");
         let store = store(directory.path(), Some(named.path()));
-        assert_eq!(store.at_hand("kube-scheduler", &version("1.34.4")), Some(named.path().join("kube-scheduler")));
-        assert_eq!(store.at_hand("kube-scheduler", &version("1.33.0")), None);
+        assert_eq!(store.installed("kube-scheduler", &version("1.34.4")), Some(named.path().join("kube-scheduler")));
+        assert_eq!(store.installed("kube-scheduler", &version("1.33.0")), None);
+    }
+
+    #[test]
+    fn a_named_directory_that_cannot_serve_is_refused_with_the_reason() {
+        let (directory, named) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let reason = |named: &Path| {
+            let error = store(directory.path(), Some(named)).check_named().unwrap_err();
+            let cause = std::error::Error::source(&error).unwrap().to_string();
+            format!("{error}: {cause}")
+        };
+        let missing = reason(&named.path().join("typo"));
+        assert!(missing.contains("typo (--components)") && missing.contains("No such file"), "{missing}");
+        std::fs::write(named.path().join("file"), "").unwrap();
+        assert!(reason(&named.path().join("file")).contains("Not a directory"));
+
+        put(named.path(), "etcd", "#!/bin/sh\necho etcd Version: 3.6.16\n");
+        put(named.path(), "kubectl", "#!/bin/sh\necho Client Version: v1.20.0\n");
+        std::fs::write(named.path().join("kube-scheduler"), "").unwrap();
+        let wanted = |name: &str| Component { name: name.into(), version: super::super::default_version(name) };
+        let with = store(directory.path(), Some(named.path()));
+        with.check_named().unwrap();
+        with.check_named_has(&[wanted("etcd")]).unwrap();
+        let all = ["etcd", "kube-apiserver", "kube-scheduler", "kubectl"].map(wanted);
+        let error = with.check_named_has(&all).unwrap_err().to_string();
+        for words in ["lacks kube-apiserver 1.34.4,", "not executable", "kubectl 1.34.4 (the program there is 1.20.0)"]
+        {
+            assert!(error.contains(words), "no {words:?} in {error}");
+        }
+        assert!(!error.contains("etcd"), "{error}");
+        store(directory.path(), None).check_named_has(&all).unwrap();
     }
 
     #[test]

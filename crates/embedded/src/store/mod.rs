@@ -1,18 +1,18 @@
 //! The component store: from a name and a version to a program on this machine.
 //!
 //! Flows: a directory the user named, the store, PATH, a download with checksum, a build from Go modules. The first three need no
-//! network ([`Store::at_hand`]); [`Store::fetch`] takes the whole ladder. Holds: what lies in the store under its name is complete
+//! network ([`Store::installed`]); [`Store::fetch`] takes the whole ladder. Holds: what lies in the store under its name is complete
 //! (made beside it and renamed), and one process at a time makes the same thing.
 
 mod archive;
 mod build;
+mod builtin_images;
 mod download;
 mod fetch;
 mod images;
 mod lookup;
+mod maintenance;
 mod pull;
-mod stand_ins;
-mod upkeep;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use semver::Version;
 pub use archive::ArchiveError;
 pub use build::BuildError;
 pub use download::DownloadError;
+pub use maintenance::Damage;
+pub(crate) use maintenance::damage_of;
 pub use pull::Substitution;
-pub use upkeep::Damage;
-pub(crate) use upkeep::damage_of;
 
 /// The Kubernetes version that is used where none is named.
 pub const KUBERNETES: &str = "1.34.4";
@@ -143,16 +143,16 @@ pub enum Stage {
 impl std::fmt::Display for Stage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Found(_) => write!(f, "at hand"),
+            Self::Found(_) => write!(f, "installed"),
             Self::Downloading { done, total: Some(total) } => {
                 write!(f, "downloading {} of {} MB", done / 1_000_000, total / 1_000_000)
             }
             Self::Downloading { done, total: None } => write!(f, "downloading {} MB", done / 1_000_000),
-            Self::DownloadFailed { reason } => write!(f, "no download ({reason}), it will be built"),
+            Self::DownloadFailed { reason } => write!(f, "download failed ({reason}), building it instead"),
             Self::Building { .. } => {
-                write!(f, "building from Go modules; all of them together take 5 to 10 minutes on two cores, once")
+                write!(f, "building from Go modules (5 to 10 minutes for all components on two cores, only once)")
             }
-            Self::Waiting { holder } => write!(f, "waiting for process {holder}, which fetches it already"),
+            Self::Waiting { holder } => write!(f, "waiting for process {holder}, which is fetching it"),
             Self::Done { seconds } => write!(f, "done after {seconds} s"),
         }
     }
@@ -173,9 +173,15 @@ impl Progress for Silent {
 
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    #[error("the component store {path} cannot be written: name another one with HANGAR_COMPONENTS")]
+    #[error("the component store {path} is not writable: choose another one with HANGAR_COMPONENTS")]
     NotWritable { path: PathBuf, source: std::io::Error },
-    #[error("no way is known to get {0}: put it into a directory and name that with --components")]
+    #[error("the directory {path} (--components) cannot be read")]
+    NamedUnreadable { path: PathBuf, source: std::io::Error },
+    #[error(
+        "the directory {path} (--components) lacks {lacking}: put each there as NAME or NAME-VERSION/NAME, or leave --components out to have them downloaded or built"
+    )]
+    NamedLacks { path: PathBuf, lacking: String },
+    #[error("{0} can neither be downloaded nor built: put it into a directory and name that with --components")]
     Unknown(Component),
     #[error("could not build {names}{after}")]
     Build { names: String, after: String, source: BuildError },
@@ -185,7 +191,7 @@ pub enum StoreError {
 #[derive(Debug, Clone)]
 pub struct Store {
     options: Arc<StoreOptions>,
-    probed: Arc<lookup::Probed>,
+    probed: Arc<lookup::ProbedVersions>,
     flags: Arc<images::Flags>,
     /// Certificate and key of an image that has some.
     localhost: Arc<std::sync::OnceLock<Vec<hangar_node::process::ImageFile>>>,

@@ -33,7 +33,7 @@ const REPORT_AGAIN: Duration = Duration::from_secs(10);
 const ASK_AGAIN: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Clone, Default)]
-struct Flight {
+struct PullState {
     pulling: Pulling,
     done: Option<Result<(), String>>,
 }
@@ -48,9 +48,9 @@ struct Failure {
 /// What is under way, what failed, and what is not offered for download.
 #[derive(Debug, Default)]
 pub(super) struct Pulls {
-    flights: Mutex<HashMap<Component, watch::Receiver<Flight>>>,
+    running: Mutex<HashMap<Component, watch::Receiver<PullState>>>,
     failures: Mutex<HashMap<Component, Failure>>,
-    not_offered: Mutex<HashMap<Component, Instant>>,
+    not_published: Mutex<HashMap<Component, Instant>>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,19 +61,19 @@ impl Store {
     /// Returns when the component is at hand, or another version may run instead.
     pub(super) async fn pull_component(self, component: Component, news: watch::Sender<Pulling>) -> Result<(), String> {
         if !NAMES.contains(&component.name.as_str())
-            || self.look(&component).await.is_some()
+            || self.find_installed(&component).await.is_some()
             || self.may_substitute(&component).await
         {
             return Ok(());
         }
-        let mut flight = self.flight(&component)?;
+        let mut pull = self.join_pull(&component)?;
         loop {
-            let Flight { pulling, done } = flight.borrow_and_update().clone();
+            let PullState { pulling, done } = pull.borrow_and_update().clone();
             if let Some(done) = done {
                 return done;
             }
             news.send_if_modified(|known| std::mem::replace(known, pulling.clone()) != pulling);
-            if flight.changed().await.is_err() {
+            if pull.changed().await.is_err() {
                 return Err(format!("fetching {component} was interrupted"));
             }
         }
@@ -81,52 +81,52 @@ impl Store {
 
     async fn may_substitute(&self, component: &Component) -> bool {
         let (store, wanted) = (self.clone(), component.clone());
-        let near = async {
-            let look = tokio::task::spawn_blocking(move || store.nearest(&wanted.name, &wanted.version).is_some());
-            look.await.unwrap_or(false)
+        let has_nearest = async {
+            let search = tokio::task::spawn_blocking(move || store.nearest(&wanted.name, &wanted.version).is_some());
+            search.await.unwrap_or(false)
         };
         match self.options.substitution {
             Substitution::Never => false,
-            Substitution::Always => near.await,
-            Substitution::Auto => near.await && !self.is_offered(component).await,
+            Substitution::Always => has_nearest.await,
+            Substitution::Auto => has_nearest.await && !self.is_published(component).await,
         }
     }
 
     /// Whether a site has it. A site that is not there is not asked at every start of a container.
-    async fn is_offered(&self, component: &Component) -> bool {
+    async fn is_published(&self, component: &Component) -> bool {
         let Some(url) = super::download::url(&self.options, component) else { return false };
-        let known = locked(&self.pulls.not_offered).get(component).is_some_and(|at| at.elapsed() < ASK_AGAIN);
+        let known = locked(&self.pulls.not_published).get(component).is_some_and(|at| at.elapsed() < ASK_AGAIN);
         if known {
             return false;
         }
-        let offered = super::download::is_offered(&url).await;
+        let offered = super::download::is_published(&url).await;
         if !offered {
-            locked(&self.pulls.not_offered).insert(component.clone(), Instant::now());
+            locked(&self.pulls.not_published).insert(component.clone(), Instant::now());
         }
         offered
     }
 
     /// The flight of this component, started if there is none and it is not too early for another one.
-    fn flight(&self, component: &Component) -> Result<watch::Receiver<Flight>, String> {
-        let mut flights = locked(&self.pulls.flights);
-        if let Some(flight) = flights.get(component) {
-            return Ok(flight.clone());
+    fn join_pull(&self, component: &Component) -> Result<watch::Receiver<PullState>, String> {
+        let mut running = locked(&self.pulls.running);
+        if let Some(pull) = running.get(component) {
+            return Ok(pull.clone());
         }
         let failed = locked(&self.pulls.failures).get(component).cloned();
         if let Some(failure) = failed.filter(|failure| failure.at.elapsed() < failure.pause) {
             return Err(failure.reason);
         }
-        let (sender, receiver) = watch::channel(Flight::default());
-        flights.insert(component.clone(), receiver.clone());
+        let (sender, receiver) = watch::channel(PullState::default());
+        running.insert(component.clone(), receiver.clone());
         let (store, component) = (self.clone(), component.clone());
-        tokio::spawn(async move { store.fly(component, sender).await });
+        tokio::spawn(async move { store.run_pull(component, sender).await });
         Ok(receiver)
     }
 
-    async fn fly(&self, component: Component, sender: watch::Sender<Flight>) {
+    async fn run_pull(&self, component: Component, sender: watch::Sender<PullState>) {
         let reporter = Reporter { site: self.site(), sender, last: Mutex::new(None) };
         let fetched = self.fetch(std::slice::from_ref(&component), &reporter).await;
-        let done = fetched.map(drop).map_err(|error| explained(&component, &error));
+        let done = fetched.map(drop).map_err(|error| with_advice(&component, &error));
         {
             let mut failures = locked(&self.pulls.failures);
             let before = failures.remove(&component);
@@ -135,8 +135,8 @@ impl Store {
                 failures.insert(component.clone(), Failure { reason: reason.clone(), pause, at: Instant::now() });
             }
         }
-        locked(&self.pulls.flights).remove(&component);
-        reporter.sender.send_modify(|flight| flight.done = Some(done));
+        locked(&self.pulls.running).remove(&component);
+        reporter.sender.send_modify(|pull| pull.done = Some(done));
     }
 
     fn site(&self) -> String {
@@ -145,7 +145,7 @@ impl Store {
 }
 
 /// The whole chain of causes, and the ways out.
-fn explained(component: &Component, error: &StoreError) -> String {
+fn with_advice(component: &Component, error: &StoreError) -> String {
     let mut text = error.to_string();
     let mut cause = std::error::Error::source(error);
     while let Some(error) = cause {
@@ -153,8 +153,8 @@ fn explained(component: &Component, error: &StoreError) -> String {
         cause = error.source();
     }
     format!(
-        "{text}; it is tried again by itself; get it with `hangar components fetch {}@{}`, name a site with --mirror, \
-         or let the nearest version run with `hangar up --substitute-versions`",
+        "{text}; retrying automatically; alternatives: `hangar components fetch {}@{}`, a download site with --mirror, \
+         or the nearest installed version with `hangar up --substitute-versions`",
         component.name, component.version
     )
 }
@@ -162,7 +162,7 @@ fn explained(component: &Component, error: &StoreError) -> String {
 /// Turns stages into sentences: a new step at once, how far it is only now and then.
 struct Reporter {
     site: String,
-    sender: watch::Sender<Flight>,
+    sender: watch::Sender<PullState>,
     last: Mutex<Option<Instant>>,
 }
 
@@ -173,7 +173,7 @@ impl Progress for Reporter {
         let is_new = self.sender.borrow().pulling.step != pulling.step;
         if is_new || last.is_none_or(|last| last.elapsed() >= REPORT_AGAIN) {
             *last = Some(Instant::now());
-            self.sender.send_modify(|flight| flight.pulling = pulling);
+            self.sender.send_modify(|pull| pull.pulling = pulling);
         }
     }
 }
@@ -189,14 +189,14 @@ impl Reporter {
                 told(step, format!(" ({}{total} MB)", done / 1_000_000))
             }
             Stage::DownloadFailed { reason } => {
-                told(format!("{reason}; it is built from Go modules instead"), String::new())
+                told(format!("{reason}; building it from Go modules instead"), String::new())
             }
             Stage::Building { package_lines } => told(
                 format!("building {component} from Go modules, which usually takes 4 to 7 minutes"),
                 format!(" ({package_lines} packages so far)"),
             ),
             Stage::Waiting { holder } => {
-                told(format!("waiting for process {holder}, which fetches {component} already"), String::new())
+                told(format!("waiting for process {holder}, which is fetching {component}"), String::new())
             }
         }
     }

@@ -11,28 +11,28 @@ use anyhow::{Context as _, Error, Result, anyhow};
 use hangar_embedded::Home;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::up::Wish;
+use super::up::UpOptions;
 use crate::cli::Global;
 use crate::daemon::{DaemonState, log_path};
 use crate::health;
 
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Longer than the longest pause between two starts of a process.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Starts it unless it runs, and waits until it is ready.
-pub async fn start(global: &Global, home: &Home, wish: &Wish) -> Result<DaemonState> {
+pub async fn start(global: &Global, home: &Home, options: &UpOptions) -> Result<DaemonState> {
     let bar = spinner();
     bar.set_message("starting the management plane");
     let state = loop {
-        let child = if home.is_held() { None } else { Some(spawn(global, home, wish)?) };
+        let child = if home.is_held() { None } else { Some(spawn(global, home, options)?) };
         let is_new = child.is_some();
         let Some(state) = until_ready(home, child, &bar).await? else { continue };
         if is_new {
             break state;
         }
         // One that was just being killed may have looked alive: its lock tells.
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         if let Some(state) = until_it_answers(home, &bar).await? {
             break state;
         }
@@ -47,26 +47,26 @@ async fn until_it_answers(home: &Home, bar: &ProgressBar) -> Result<Option<Daemo
     while home.is_held() {
         match health::check(home).await {
             Ok(()) => return Ok(DaemonState::now(home).filter(|state| state.ready)),
-            Err(error) if Instant::now() > deadline || error.is::<hangar_embedded::room::NoRoom>() => {
+            Err(error) if Instant::now() > deadline || error.is::<hangar_embedded::disk_space::NotEnoughSpace>() => {
                 return Err(error);
             }
             Err(error) => bar.set_message(format!("waiting: {error:#}")),
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
     Ok(None)
 }
 
-fn spawn(global: &Global, home: &Home, wish: &Wish) -> Result<Child> {
+fn spawn(global: &Global, home: &Home, options: &UpOptions) -> Result<Child> {
     let log = log_path(home);
     let file = std::fs::OpenOptions::new().create(true).append(true).open(&log)?;
-    let program = std::env::current_exe().context("cannot find the program itself")?;
+    let program = std::env::current_exe().context("could not find the hangar executable")?;
     let mut command = std::process::Command::new(program);
     command.arg("daemon").arg("--home").arg(home.path());
-    if let Some(version) = &wish.kubernetes {
+    if let Some(version) = &options.kubernetes {
         command.arg("--kubernetes").arg(version.to_string());
     }
-    if let Some(when) = wish.substitute {
+    if let Some(when) = options.substitute {
         command.arg(format!("--substitute-versions={}", when.word()));
     }
     if let Some(directory) = &global.components {
@@ -76,7 +76,7 @@ fn spawn(global: &Global, home: &Home, wish: &Wish) -> Result<Child> {
         command.arg("--mirror").arg(mirror);
     }
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).process_group(0);
-    command.spawn().context("the background process could not be started")
+    command.spawn().context("could not start the background process")
 }
 
 /// What the one that holds the home says when it is ready; none if nobody holds it any more, or if somebody else was faster than our child.
@@ -92,7 +92,7 @@ async fn until_ready(home: &Home, mut child: Option<Child>, bar: &ProgressBar) -
             Some(_) if home.is_held() => return Ok(None),
             Some((pid, status)) => return Err(why_it_ended(home, pid, status)),
             None if child.is_none() && !home.is_held() => return Ok(None),
-            None => tokio::time::sleep(LOOK_AGAIN).await,
+            None => tokio::time::sleep(POLL_INTERVAL).await,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `hangar components`, and the progress bars while they are fetched.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::commands::{store, up};
 const KUBERNETES_NAMES: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
 /// What a plane of this version and its user need; kubectl is always ours.
-pub fn of_plane(kubernetes: &Version) -> Vec<Component> {
+fn of_plane(kubernetes: &Version) -> Vec<Component> {
     let of_plane = KUBERNETES_NAMES.iter().map(|name| (*name, kubernetes.clone()));
     let own = ["etcd", "kubectl"].map(|name| (name, default_version(name)));
     let all = own.into_iter().chain(of_plane);
@@ -24,33 +25,30 @@ pub fn of_plane(kubernetes: &Version) -> Vec<Component> {
 }
 
 pub async fn run(global: &Global, what: Components) -> Result<()> {
-    let store = store(global);
+    let store = store(global)?;
     match what {
         Components::Fetch { names, kubernetes } => {
-            fetch(&store, &asked_for(&names, kubernetes.as_deref())?).await?;
+            fetch(&store, &requested(&names, kubernetes.as_deref())?).await?;
             list(&store, global.output);
         }
         Components::List => list(&store, global.output),
         Components::Path { name, version } => {
             let component = component(&name, version.as_deref())?;
-            let path = store.at_hand(&name, &component.version).with_context(|| {
-                format!(
-                    "{component} is not at hand; get it with `hangar components fetch {name}@{}`",
-                    component.version
-                )
+            let path = store.installed(&name, &component.version).with_context(|| {
+                format!("{component} is not installed: run `hangar components fetch {name}@{}`", component.version)
             })?;
             anstream::println!("{}", path.display());
         }
         Components::Verify => verify(&store, global.output)?,
         Components::Prune { all } => {
-            let going = if all { store.list() } else { store.superfluous() };
+            let going = if all { store.list() } else { store.not_default() };
             for stored in &going {
                 store.remove(&stored.component)?;
             }
             let bytes: u64 = going.iter().map(|stored| stored.bytes).sum();
             report(global.output, "removed", going.into_iter().map(|stored| stored.component).collect());
             if global.output == Output::Text {
-                anstream::println!("{} MB are free again", bytes / 1_000_000);
+                anstream::println!("{} MB freed", bytes / 1_000_000);
             }
         }
         Components::Bundle { file } => report(global.output, "bundled", store.bundle(&file)?),
@@ -60,7 +58,7 @@ pub async fn run(global: &Global, what: Components) -> Result<()> {
 }
 
 /// What was named, or what the plane needs.
-fn asked_for(names: &[String], kubernetes: Option<&str>) -> Result<Vec<Component>> {
+fn requested(names: &[String], kubernetes: Option<&str>) -> Result<Vec<Component>> {
     if names.is_empty() {
         return Ok(of_plane(&component("kube-apiserver", kubernetes)?.version));
     }
@@ -72,7 +70,7 @@ fn asked_for(names: &[String], kubernetes: Option<&str>) -> Result<Vec<Component
 }
 
 fn component(name: &str, version: Option<&str>) -> Result<Component> {
-    anyhow::ensure!(NAMES.contains(&name), "there is no component {name}; there are {}", NAMES.join(", "));
+    anyhow::ensure!(NAMES.contains(&name), "unknown component {name}; available: {}", NAMES.join(", "));
     let version = up::version(version)?.unwrap_or_else(|| default_version(name));
     Ok(Component { name: name.to_owned(), version })
 }
@@ -84,7 +82,7 @@ fn verify(store: &Store, output: Output) -> Result<()> {
         anstream::println!("{:#}", json!(items.collect::<Vec<_>>()));
     }
     for damage in &damaged {
-        anstream::eprintln!("{} is not what was stored: {}", damage.component, damage.path.display());
+        anstream::eprintln!("{} is damaged: {}", damage.component, damage.path.display());
     }
     let names = damaged.iter().map(|damage| format!("{}@{}", damage.component.name, damage.component.version));
     let names = names.collect::<Vec<_>>().join(" ");
@@ -93,7 +91,7 @@ fn verify(store: &Store, output: Output) -> Result<()> {
         "damaged components: remove their directories and run `hangar components fetch {names}`"
     );
     if output == Output::Text {
-        anstream::println!("{} components are as they were stored", store.list().len());
+        anstream::println!("{} components are intact", store.list().len());
     }
     Ok(())
 }
@@ -135,13 +133,28 @@ fn list(store: &Store, output: Output) {
     anstream::print!("{}", hangar_views::table(&["NAME", "VERSION", "SIZE", "PATH"], &rows));
 }
 
+/// Gets what a plane needs.
+pub async fn fetch_plane(store: &Store, kubernetes: &Version) -> Result<()> {
+    let wanted = of_plane(kubernetes);
+    store.check_named_has(&wanted)?;
+    fetch(store, &wanted).await?;
+    Ok(())
+}
+
+/// Gets kubectl, and says where it is.
+pub async fn fetch_kubectl(store: &Store) -> Result<PathBuf> {
+    let wanted = [component("kubectl", None)?];
+    store.check_named_has(&wanted)?;
+    let paths = fetch(store, &wanted).await?;
+    paths.into_iter().next().context("kubectl is not installed: run `hangar components fetch kubectl`")
+}
+
 /// Gets components, with a line for each that takes time.
-pub async fn fetch(store: &Store, wanted: &[Component]) -> Result<()> {
+async fn fetch(store: &Store, wanted: &[Component]) -> Result<Vec<PathBuf>> {
     let bars = Bars::default();
     let fetched = store.fetch(wanted, &bars).await;
     bars.clear();
-    fetched.context("the components could not be got")?;
-    Ok(())
+    fetched.context("could not install the components")
 }
 
 #[derive(Default)]

@@ -19,7 +19,7 @@ pub fn run(wanted: &Crds, output: Output) -> Result<()> {
     if all.is_empty() {
         let asked = [&wanted.only, &wanted.group, &wanted.kind].into_iter().flatten();
         let asked = asked.map(String::as_str).collect::<Vec<_>>().join(" ");
-        bail!("there is no kind or group {asked}; `hangar crds` prints all");
+        bail!("unknown kind or group {asked}; `hangar crds` prints all");
     }
     if output == Output::Json {
         anstream::println!("{:#}", json!({ "apiVersion": "v1", "kind": "List", "items": all }));
@@ -47,8 +47,8 @@ fn converter(wanted: &Crds) -> Result<Converter> {
         None => None,
     };
     if let Some(url) = &wanted.webhook_url {
-        let ca_bundle =
-            ca_bundle.context("an API server trusts no URL without an authority: name it with --webhook-ca")?;
+        let ca_bundle = ca_bundle
+            .context("--webhook-url requires --webhook-ca: the API server must trust the webhook's certificate")?;
         return Ok(Converter::At(WebhookAddress { url: url.trim_end_matches('/').to_owned(), ca_bundle }));
     }
     let (namespace, name) = wanted

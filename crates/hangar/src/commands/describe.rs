@@ -10,7 +10,7 @@ use crate::commands::home;
 use crate::management;
 
 pub async fn run(global: &Global, name: &str) -> Result<ExitCode> {
-    let client = management::of_home(&home(global)?).await?;
+    let client = management::client_for(&home(global)?).await?;
     let Some(snapshot) = management::snapshot(&client, &global.namespace, name).await? else {
         bail!(
             "there is no Cluster {name} in namespace {}; `hangar kubectl -- get clusters -A` lists all",

@@ -9,13 +9,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::daemon::state_path;
 
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-const PATIENCE: Duration = Duration::from_secs(60);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub async fn run(home: &Home, purge: bool) -> Result<()> {
     // Held to the end, so that nothing that is started meanwhile is taken for a leftover.
-    let (_lock, ended) = take(home).await?;
-    match clear(home).await? || ended {
+    let (_lock, ended) = acquire(home).await?;
+    match clean_up(home).await? || ended {
         true => anstream::println!("stopped"),
         false => anstream::println!("nothing was running in {}", home.path().display()),
     }
@@ -27,8 +27,8 @@ pub async fn run(home: &Home, purge: bool) -> Result<()> {
 }
 
 /// The home for ourselves. Whoever works in it is asked to end, and takes its children with it; says whether there was somebody.
-async fn take(home: &Home) -> Result<(HomeLock, bool)> {
-    let (deadline, mut asked) = (Instant::now() + PATIENCE, None);
+async fn acquire(home: &Home) -> Result<(HomeLock, bool)> {
+    let (deadline, mut asked) = (Instant::now() + STOP_TIMEOUT, None);
     loop {
         let refused = match home.hold() {
             Ok(lock) => return Ok((lock, asked.is_some())),
@@ -36,14 +36,14 @@ async fn take(home: &Home) -> Result<(HomeLock, bool)> {
             Err(broken) => return Err(broken.into()),
         };
         if let Some(pid) = holder(home).filter(|pid| asked != Some(*pid)) {
-            ask_to_end(pid)?;
+            terminate(pid)?;
             asked = Some(pid);
         }
         if Instant::now() > deadline {
             let Some(pid) = asked else { return Err(refused.into()) };
-            bail!("process {} does not end; end it with kill -9 and run `hangar down` again", pid.as_raw_nonzero());
+            bail!("process {} does not stop; kill it with `kill -9` and run `hangar down` again", pid.as_raw_nonzero());
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -52,18 +52,18 @@ fn holder(home: &Home) -> Option<Pid> {
     home.is_held().then(|| home.holder())??.parse().ok().and_then(Pid::from_raw)
 }
 
-fn ask_to_end(pid: Pid) -> Result<()> {
+fn terminate(pid: Pid) -> Result<()> {
     match kill_process(pid, Signal::TERM) {
         // It ended by itself.
         Err(Errno::SRCH) => Ok(()),
-        outcome => outcome.context("the background process could not be asked to end"),
+        outcome => outcome.context("could not stop the background process"),
     }
 }
 
 /// A killed daemon may have left children, addresses on lo, control groups and its state file. Says whether something of it ran.
-async fn clear(home: &Home) -> Result<bool> {
-    let left = hangar_embedded::end_leftovers(home.path()).await;
-    if let Err(left) = hangar_node::process::clear(home.path()) {
+async fn clean_up(home: &Home) -> Result<bool> {
+    let left = hangar_embedded::end_orphans(home.path()).await;
+    if let Err(left) = hangar_node::process::clean_up(home.path()) {
         bail!("{left}; then run `hangar down` again");
     }
     drop(std::fs::remove_file(state_path(home)));

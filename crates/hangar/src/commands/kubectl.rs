@@ -5,7 +5,6 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use hangar_embedded::KUBERNETES;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::Api;
@@ -16,7 +15,7 @@ use crate::management;
 
 pub async fn run(global: &Global, cluster: Option<&str>, arguments: &[String]) -> Result<ExitCode> {
     let home = home(global)?;
-    let client = management::of_home(&home).await?;
+    let client = management::client_for(&home).await?;
     let config = match cluster {
         None => home.kubeconfig(),
         Some(name) => {
@@ -27,12 +26,8 @@ pub async fn run(global: &Global, cluster: Option<&str>, arguments: &[String]) -
             path
         }
     };
-    let store = store(global);
-    let version = KUBERNETES.parse()?;
-    if store.at_hand("kubectl", &version).is_none() {
-        components::fetch(&store, &components::of_plane(&version)).await?;
-    }
-    let kubectl = store.at_hand("kubectl", &version).context("kubectl is not at hand")?;
+    let store = store(global)?;
+    let kubectl = components::fetch_kubectl(&store).await?;
     // From here on this process is kubectl.
     let error = std::process::Command::new(kubectl).args(arguments).env("KUBECONFIG", config).exec();
     bail!("kubectl could not be started: {error}")
@@ -47,7 +42,7 @@ pub async fn kubeconfig(client: &Client, namespace: &str, name: &str) -> Result<
         .context("the management plane does not answer; start it with `hangar up`")?;
     let value = secret.and_then(|secret| secret.data).and_then(|mut data| data.remove("value"));
     let value = value.with_context(|| {
-        format!("cluster {namespace}/{name} has no kubeconfig yet; look at it with `hangar describe cluster {name}`")
+        format!("cluster {namespace}/{name} has no kubeconfig yet; see `hangar describe cluster {name}`")
     })?;
     String::from_utf8(value.0).context("the kubeconfig is not text")
 }

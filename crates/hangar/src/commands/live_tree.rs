@@ -44,7 +44,7 @@ pub async fn watch(
             }
         };
         answered = Instant::now();
-        let Some(snapshot) = snapshot else { bail!("Cluster {namespace}/{} is gone", cluster.name()) };
+        let Some(snapshot) = snapshot else { bail!("Cluster {namespace}/{} was deleted", cluster.name()) };
         let root = hangar_views::tree(&snapshot);
         let ready = hangar_views::is_ready(&root);
         let options = hangar_views::RenderOptions { color: terminal, width: super::describe::width() };
@@ -69,7 +69,7 @@ pub async fn watch(
             anstream::eprintln!("{namespace}/{} is not ready after {} s:", cluster.name(), timeout.as_secs());
             let mut reasons = hangar_views::why(&root);
             if reasons.is_empty() {
-                reasons.push("nothing says why".to_owned());
+                reasons.push("no reason was reported".to_owned());
             }
             reasons.iter().for_each(|line| anstream::eprintln!("  {line}"));
             return Ok(reasons);

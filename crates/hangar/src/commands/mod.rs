@@ -19,9 +19,10 @@ use std::sync::Mutex;
 use anyhow::Result;
 use hangar_embedded::{Home, Store, StoreOptions, Substitution};
 
+use crate::apply::{self, MissingNamespace};
 use crate::cli::{Cli, Command, Described, Global, Got, Output, Substitute, When};
 use crate::manifest::Manifest;
-use crate::{apply, daemon, management};
+use crate::{daemon, management};
 
 pub async fn run(cli: Cli) -> Result<ExitCode> {
     let global = cli.global;
@@ -33,28 +34,30 @@ pub async fn run(cli: Cli) -> Result<ExitCode> {
             let home = home(&global)?;
             log_to_stderr(Some(daemon::log_path(&home)));
             daemon::detach();
-            let wish = daemon::Wish { kubernetes: up::version(kubernetes.as_deref())?, gateway_api: false };
-            daemon::run(home, plane_store(&global, substitute), wish).await?;
+            let options = daemon::DaemonOptions { kubernetes: up::version(kubernetes.as_deref())?, gateway_api: false };
+            daemon::run(home, plane_store(&global, substitute)?, options).await?;
         }
         Command::Up { foreground: true, kubernetes, substitute, gateway_api, .. } => {
-            let (home, store) = (home(&global)?, plane_store(&global, substitute));
+            let (home, store) = (home(&global)?, plane_store(&global, substitute)?);
             let asked = up::version(kubernetes.as_deref())?;
             let version = hangar_embedded::choose_version(&home, asked.as_ref())?;
-            components::fetch(&store, &components::of_plane(&version)).await?;
+            components::fetch_plane(&store, &version).await?;
             log_to_stderr(None);
-            daemon::run(home, store, daemon::Wish { kubernetes: asked, gateway_api }).await?;
+            daemon::run(home, store, daemon::DaemonOptions { kubernetes: asked, gateway_api }).await?;
         }
         Command::Up { file, timeout, no_wait, kubernetes, substitute, gateway_api, .. } => {
             let kubernetes = up::version(kubernetes.as_deref())?;
-            let wish = up::Wish { file, timeout, no_wait, kubernetes, substitute: substitute.when, gateway_api };
-            return up::run(&global, &wish).await;
+            let options =
+                up::UpOptions { file, timeout, no_wait, kubernetes, substitute: substitute.when, gateway_api };
+            return up::run(&global, &options).await;
         }
         Command::Down { purge } => down::run(&home(&global)?, purge).await?,
         Command::Status => status::run(&global, &home(&global)?).await?,
         Command::Apply { filename } => {
             let home = home(&global)?;
             let objects = Manifest::read(&filename)?.objects(&up::variables(&home))?;
-            let applied = apply::apply(&management::of_home(&home).await?, &objects, &global.namespace).await?;
+            let client = management::client_for(&home).await?;
+            let applied = apply::apply(&client, &objects, &global.namespace, MissingNamespace::Refuse).await?.objects;
             match global.output {
                 Output::Json => {
                     let items: Vec<_> = applied.into_iter().map(|object| object.0).collect();
@@ -66,7 +69,7 @@ pub async fn run(cli: Cli) -> Result<ExitCode> {
         Command::Kubectl { cluster, arguments } => return kubectl::run(&global, cluster.as_deref(), &arguments).await,
         Command::Describe { what: Described::Cluster { name } } => return describe::run(&global, &name).await,
         Command::Get { what: Got::Kubeconfig { name } } => {
-            let client = management::of_home(&home(&global)?).await?;
+            let client = management::client_for(&home(&global)?).await?;
             anstream::print!("{}", kubectl::kubeconfig(&client, &global.namespace, &name).await?);
         }
         Command::Crds(wanted) => crds::run(&wanted, global.output)?,
@@ -80,23 +83,25 @@ pub fn home(global: &Global) -> Result<Home> {
     Ok(Home::open(global.home.clone().unwrap_or_else(Home::default_path))?)
 }
 
-pub fn store(global: &Global) -> Store {
+pub fn store(global: &Global) -> Result<Store> {
     plane_store(global, Substitute { when: None })
 }
 
 /// The store of a plane, which also knows what is to run in the place of versions that are not at hand.
-fn plane_store(global: &Global, substitute: Substitute) -> Store {
+fn plane_store(global: &Global, substitute: Substitute) -> Result<Store> {
     let substitution = match substitute.when {
         Some(When::Never) => Substitution::Never,
         Some(When::Always) => Substitution::Always,
         Some(When::Auto) | None => Substitution::Auto,
     };
-    Store::new(StoreOptions {
+    let store = Store::new(StoreOptions {
         named: global.components.clone(),
         mirror: global.mirror.clone(),
         substitution,
         ..StoreOptions::default()
-    })
+    });
+    store.check_named()?;
+    Ok(store)
 }
 
 /// To standard error; the background process has a file there, which is kept small.
@@ -106,7 +111,7 @@ fn log_to_stderr(file: Option<PathBuf>) {
     // On a full disk the log cannot be written; complaining about that in the same place would end the process.
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).log_internal_errors(false);
     match file {
-        Some(file) => log.with_writer(Mutex::new(daemon::OwnLog::new(file))).init(),
+        Some(file) => log.with_writer(Mutex::new(daemon::LogFile::new(file))).init(),
         None => log.with_writer(std::io::stderr).init(),
     }
 }

@@ -12,7 +12,7 @@ use crate::daemon::DaemonState;
 use crate::management;
 
 /// A cluster of the manifest.
-pub struct Came {
+pub struct ClusterOutcome {
     pub cluster: Object,
     /// Why it is not ready; nothing if it is, or if nobody waited.
     pub why: Vec<String>,
@@ -22,7 +22,7 @@ pub struct Came {
 pub struct Outcome<'a> {
     pub home: &'a Home,
     pub state: &'a DaemonState,
-    pub clusters: Vec<Came>,
+    pub clusters: Vec<ClusterOutcome>,
     pub waited: bool,
     pub components: Duration,
     pub plane: Duration,
@@ -39,7 +39,7 @@ pub async fn notes(client: &Client, cluster: &Object) -> Result<Vec<String>> {
     {
         notes.push(format!("{}: {}", plane.key(), condition["message"].as_str().unwrap_or_default()));
         if condition["reason"] == "VersionSubstituted" {
-            let way = "to wait for the version itself instead: hangar down, then hangar up --substitute-versions=never";
+            let way = "to run the requested version instead: hangar down, then hangar up --substitute-versions=never";
             notes.push(way.to_owned());
         }
     }
@@ -48,15 +48,15 @@ pub async fn notes(client: &Client, cluster: &Object) -> Result<Vec<String>> {
 
 impl Outcome<'_> {
     pub fn is_good(&self) -> bool {
-        self.clusters.iter().all(|came| came.why.is_empty())
+        self.clusters.iter().all(|outcome| outcome.why.is_empty())
     }
 
     pub fn json(&self) -> Value {
-        let clusters = self.clusters.iter().map(|came| {
+        let clusters = self.clusters.iter().map(|outcome| {
             json!({
-                "namespace": came.cluster.namespace(), "name": came.cluster.name(),
-                "ready": if self.waited { json!(came.why.is_empty()) } else { Value::Null },
-                "why": came.why, "notes": came.notes,
+                "namespace": outcome.cluster.namespace(), "name": outcome.cluster.name(),
+                "ready": if self.waited { json!(outcome.why.is_empty()) } else { Value::Null },
+                "why": outcome.why, "notes": outcome.notes,
             })
         });
         json!({
@@ -74,14 +74,14 @@ impl Outcome<'_> {
         let cluster = if waited { format!(", cluster {:.1} s", self.rest.as_secs_f64()) } else { String::new() };
         let (components, plane) = (self.components.as_secs_f64(), self.plane.as_secs_f64());
         anstream::println!("\ncomponents {components:.1} s, management plane {plane:.1} s{cluster}");
-        for came in &self.clusters {
-            let lines = came.notes.iter().enumerate();
+        for outcome in &self.clusters {
+            let lines = outcome.notes.iter().enumerate();
             lines.for_each(|(index, line)| anstream::println!("{} {line}", if index == 0 { "note:" } else { "     " }));
         }
         anstream::println!("\nmanagement plane   hangar kubectl -- get clusters");
         anstream::println!("                   export KUBECONFIG={}", self.home.kubeconfig().display());
         anstream::println!("simulated cloud    {} (clouds.yaml: {})", self.state.cloud_url, self.clouds().display());
-        for Came { cluster, .. } in &self.clusters {
+        for ClusterOutcome { cluster, .. } in &self.clusters {
             let namespace = match cluster.namespace() {
                 "default" => String::new(),
                 other => format!("-n {other} "),

@@ -38,8 +38,8 @@ async fn openstack(wanted: SimulatedOpenstack) -> Result<()> {
     let cloud = Simulator::new(options)?;
     if let Some(path) = &wanted.faults {
         let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let rules =
-            serde_json::from_slice(&text).with_context(|| format!("{} is no list of fault rules", path.display()))?;
+        let rules = serde_json::from_slice(&text)
+            .with_context(|| format!("{} is not a list of fault rules", path.display()))?;
         cloud.set_faults(rules);
     }
     let tls = wanted.tls.as_deref().map(|path| certificate(path, &address.ip().to_string())).transpose()?;
@@ -80,7 +80,7 @@ fn certificate(ca_file: &Path, host: &str) -> Result<Tls> {
 async fn inventory(global: &Global) -> Result<()> {
     let home = home(global)?;
     let state = DaemonState::now(&home).filter(|state| state.ready);
-    let state = state.context("no simulated cloud runs here; start it with `hangar up`")?;
+    let state = state.context("the simulated cloud is not running; start it with `hangar up`")?;
     let body = get(&format!("{}/admin/inventory", state.cloud_url)).await?;
     let value: serde_json::Value = serde_json::from_slice(&body)?;
     if global.output == Output::Json {
@@ -112,6 +112,6 @@ async fn get(url: &str) -> Result<Vec<u8>> {
     let mut answer = vec![];
     stream.read_to_end(&mut answer).await?;
     let start =
-        answer.windows(4).position(|window| window == b"\r\n\r\n").context("the simulated cloud sent no answer")?;
+        answer.windows(4).position(|window| window == b"\r\n\r\n").context("the simulated cloud sent no response")?;
     Ok(answer.split_off(start + 4))
 }

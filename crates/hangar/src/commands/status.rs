@@ -13,7 +13,7 @@ use crate::{health, management};
 
 /// Who ends by itself takes its last word along, unless that is an error.
 const KILLED: &str =
-    "the background process was killed: `hangar up` starts it again, `hangar down` ends what it left running";
+    "the background process was killed: `hangar up` restarts it, `hangar down` stops its orphaned processes";
 
 pub async fn run(global: &Global, home: &Home) -> Result<()> {
     let (running, state, last) = (home.is_held(), DaemonState::now(home), DaemonState::last(home));
@@ -52,7 +52,7 @@ pub async fn run(global: &Global, home: &Home) -> Result<()> {
 }
 
 async fn clusters(home: &Home) -> Result<Value> {
-    let client = management::of_home(home).await?;
+    let client = management::client_for(home).await?;
     let probe =
         Object::named(&format!("{}/{}", kinds::Cluster::GROUP, kinds::Cluster::VERSION), kinds::Cluster::KIND, "", "x");
     let list = api_of(&client, &probe).list(&ListParams::default()).await?;

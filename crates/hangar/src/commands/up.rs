@@ -13,14 +13,15 @@ use semver::Version;
 
 use super::background;
 use super::live_tree::watch;
-use super::outcome::{self, Came, Outcome};
+use super::outcome::{self, ClusterOutcome, Outcome};
+use crate::apply::{self, MissingNamespace};
 use crate::cli::{Global, Output, When};
 use crate::commands::{components, home, store};
+use crate::management;
 use crate::manifest::Manifest;
-use crate::{apply, management};
 
 /// What was typed.
-pub struct Wish {
+pub struct UpOptions {
     pub file: Option<PathBuf>,
     pub timeout: Duration,
     pub no_wait: bool,
@@ -41,51 +42,52 @@ pub fn version(text: Option<&str>) -> Result<Option<Version>> {
 fn read(file: &Path, substitute: Option<When>) -> Result<Manifest> {
     let meant = substitute.and_then(|_| When::from_str(file.to_str()?, false).ok()).filter(|_| !file.exists());
     if let Some(when) = meant {
-        bail!("there is no file {0}; for the option write --substitute-versions={0}", when.word());
+        bail!("there is no file {0}; to set the option, write --substitute-versions={0}", when.word());
     }
     Manifest::read(file)
 }
 
-pub async fn run(global: &Global, wish: &Wish) -> Result<ExitCode> {
+pub async fn run(global: &Global, options: &UpOptions) -> Result<ExitCode> {
     // A manifest that cannot be read is said before anything is started; the cloud's address is not known yet.
-    let manifest = wish.file.as_deref().map(|file| read(file, wish.substitute)).transpose()?;
+    let manifest = options.file.as_deref().map(|file| read(file, options.substitute)).transpose()?;
     if let Some(manifest) = &manifest {
         manifest.objects(&|name| std::env::var(name).ok().or_else(|| (name == CLOUD_VARIABLE).then(String::new)))?;
     }
     let home = home(global)?;
     let began = Instant::now();
-    let version = hangar_embedded::choose_version(&home, wish.kubernetes.as_ref())?;
-    components::fetch(&store(global), &components::of_plane(&version)).await?;
+    let version = hangar_embedded::choose_version(&home, options.kubernetes.as_ref())?;
+    components::fetch_plane(&store(global)?, &version).await?;
     let got = began.elapsed();
-    let state = background::start(global, &home, wish).await?;
-    if wish.kubernetes.as_ref().is_some_and(|asked| state.kubernetes != asked.to_string()) {
+    let state = background::start(global, &home, options).await?;
+    if options.kubernetes.as_ref().is_some_and(|asked| state.kubernetes != asked.to_string()) {
         bail!(
-            "the plane runs Kubernetes {} already; run `hangar down`, then `hangar up --kubernetes {version}`",
+            "the plane is already running Kubernetes {}; run `hangar down`, then `hangar up --kubernetes {version}`",
             state.kubernetes
         );
     }
-    if let Some(when) = wish.substitute.filter(|when| state.substitution != when.word()) {
+    if let Some(when) = options.substitute.filter(|when| state.substitution != when.word()) {
         bail!(
-            "the plane runs with --substitute-versions={} already; run `hangar down`, then `hangar up --substitute-versions={}`",
+            "the plane is already running with --substitute-versions={}; run `hangar down`, then `hangar up --substitute-versions={}`",
             state.substitution,
             when.word()
         );
     }
     let started = began.elapsed();
-    let client = management::of_home(&home).await?;
-    if wish.gateway_api {
+    let client = management::client_for(&home).await?;
+    if options.gateway_api {
         apply::gateway_api(&client).await?;
     }
     let mut clusters = vec![];
     if let Some(manifest) = manifest {
         let objects = manifest.objects(&variables(&home))?;
-        let applied = apply::apply(&client, &objects, &global.namespace).await?;
+        let applied = apply::apply(&client, &objects, &global.namespace, MissingNamespace::Create).await?;
         if global.output == Output::Text {
-            anstream::println!("applied {} objects of {}", applied.len(), manifest.name);
+            applied.namespaces.iter().for_each(|name| anstream::println!("created namespace {name}"));
+            anstream::println!("applied {} objects of {}", applied.objects.len(), manifest.name);
         }
-        clusters = come_up(&client, &home, applied, global.output, wish).await?;
+        clusters = wait_for_clusters(&client, &home, applied.objects, global.output, options).await?;
     }
-    let (rest, plane, waited) = (began.elapsed() - started, started - got, !wish.no_wait);
+    let (rest, plane, waited) = (began.elapsed() - started, started - got, !options.no_wait);
     let outcome = Outcome { home: &home, state: &state, clusters, waited, components: got, plane, rest };
     match global.output {
         Output::Json => anstream::println!("{:#}", outcome.json()),
@@ -95,12 +97,18 @@ pub async fn run(global: &Global, wish: &Wish) -> Result<ExitCode> {
 }
 
 /// The clusters among what was applied, ready if somebody wants to wait for it.
-async fn come_up(client: &Client, home: &Home, applied: Vec<Object>, output: Output, wish: &Wish) -> Result<Vec<Came>> {
+async fn wait_for_clusters(
+    client: &Client,
+    home: &Home,
+    applied: Vec<Object>,
+    output: Output,
+    options: &UpOptions,
+) -> Result<Vec<ClusterOutcome>> {
     let mut clusters = vec![];
     // k0smotron has a kind of this name, too.
     for cluster in applied.into_iter().filter(Object::is::<kinds::Cluster>) {
-        let why = if wish.no_wait { vec![] } else { watch(client, home, &cluster, output, wish.timeout).await? };
-        clusters.push(Came { notes: outcome::notes(client, &cluster).await?, why, cluster });
+        let why = if options.no_wait { vec![] } else { watch(client, home, &cluster, output, options.timeout).await? };
+        clusters.push(ClusterOutcome { notes: outcome::notes(client, &cluster).await?, why, cluster });
     }
     Ok(clusters)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
-use hangar_embedded::Home;
+use hangar_embedded::{Home, ports};
 use hangar_node::small_file::keep;
 use hangar_simulator::guests::HollowGuests;
 use hangar_simulator::{Options, Simulator};
@@ -18,9 +18,6 @@ use kube::{Client, ResourceExt as _};
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
-
-/// Keystone's; another one is taken if this one is not free.
-const PORT: u16 = 5000;
 
 /// The running simulated cloud.
 pub struct SimulatedCloud {
@@ -51,7 +48,7 @@ pub async fn start(
     let (serving, stop) = (cloud.clone(), shutdown.clone());
     tasks.spawn(async move {
         if let Err(error) = serving.serve(listener, stop).await {
-            tracing::error!(%error, "the simulated cloud ended");
+            tracing::error!(%error, "the simulated cloud stopped");
         }
     });
     cloud.set_guests(Arc::new(HollowGuests::new(cloud.guests_dir(), shutdown.clone())));
@@ -64,10 +61,10 @@ pub async fn start(
 async fn listener(directory: &Path, own: Ipv4Addr) -> Result<TcpListener> {
     let path = directory.join("address");
     let listener = match kept(directory) {
-        None => super::listen(own, PORT).await.context("no port for the simulated cloud")?,
+        None => super::listen(own, ports::CLOUD).await.context("could not listen for the simulated cloud")?,
         Some(address) => TcpListener::bind(address).await.with_context(|| {
             format!(
-                "{address}, where the simulated cloud was, is taken: end what listens there, or remove {} to choose another",
+                "{address}, the address of the simulated cloud, is already in use: stop the program that listens there, or remove {} to choose another address",
                 path.display()
             )
         })?,
@@ -115,7 +112,7 @@ async fn look_after_nodes(client: Client, cloud: Simulator, shutdown: Cancellati
                     task.abort();
                 }
             }
-            Some(Err(error)) => tracing::debug!(%error, "the watch on kubeconfigs starts again"),
+            Some(Err(error)) => tracing::debug!(%error, "the watch on kubeconfigs is restarted"),
             None => break,
             _ => {}
         }
@@ -156,6 +153,9 @@ mod tests {
     fn an_older_home_keeps_its_port() {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(kept(directory.path()), None);
+        std::fs::write(directory.path().join("address"), "127.9.0.1:5000").unwrap();
+        assert_eq!(kept(directory.path()), Some("127.9.0.1:5000".parse().unwrap()));
+        std::fs::remove_file(directory.path().join("address")).unwrap();
         std::fs::write(directory.path().join("port"), "40123").unwrap();
         assert_eq!(kept(directory.path()), Some("127.0.0.1:40123".parse().unwrap()));
     }

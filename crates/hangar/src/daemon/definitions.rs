@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use hangar_api::Object;
 use hangar_api::crds::{WebhookAddress, definitions};
-use hangar_embedded::{First, Home};
+use hangar_embedded::{Home, InitialObject};
 use hangar_engine::management::{api_of, stripped};
 use hangar_engine::webhook::admission_configuration;
 use hangar_planner::intent::fingerprint;
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::first_definitions::{default_account, key, stored};
+use super::stored_definitions::{default_account, key, stored};
 
 /// One definition as it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,18 +45,18 @@ pub struct Record {
 ///
 /// The account that pods need is among them: the controller manager makes it when its caches are filled, which is seconds after the API
 /// server is ready.
-pub fn firsts(webhook: &WebhookAddress) -> (Vec<First>, Record) {
+pub fn initial_objects(webhook: &WebhookAddress) -> (Vec<InitialObject>, Record) {
     let now = jiff::Timestamp::now();
     let each = definitions(Some(webhook)).map(|definition| {
         let (digest, uid) = (fingerprint(&definition), Uuid::new_v4());
         let object = Object(stored(definition, uid, now));
         let (name, value) = (object.name().to_owned(), object.0.to_string().into_bytes());
-        (First { key: key(&name), value }, (name, Written { digest, uid: uid.to_string(), generation: 1 }))
+        (InitialObject { key: key(&name), value }, (name, Written { digest, uid: uid.to_string(), generation: 1 }))
     });
-    let (mut firsts, definitions): (Vec<First>, BTreeMap<String, Written>) = each.unzip();
+    let (mut initial_objects, definitions): (Vec<InitialObject>, BTreeMap<String, Written>) = each.unzip();
     let (key, account) = default_account(Uuid::new_v4(), now);
-    firsts.push(First { key, value: account.to_string().into_bytes() });
-    (firsts, Record { definitions, registration: String::new() })
+    initial_objects.push(InitialObject { key, value: account.to_string().into_bytes() });
+    (initial_objects, Record { definitions, registration: String::new() })
 }
 
 /// Whether the API server has all of them from an earlier start of this very program, unless somebody else changed them since.
@@ -72,7 +72,7 @@ pub fn unchanged(home: &Home, webhook: &WebhookAddress) -> bool {
 /// Writes those that the API server does not have as they should be, waits until they are served, and remembers them.
 pub async fn install(home: &Home, client: &Client, webhook: &WebhookAddress) -> Result<()> {
     let mut known = recorded(home);
-    let there = existing(client).await.context("the API server did not list its definitions")?;
+    let there = existing(client).await.context("could not list the CustomResourceDefinitions")?;
     let is_current = |definition: &Object| {
         known.definitions.get(definition.name()).is_some_and(|known| {
             known.digest == fingerprint(&definition.0)

@@ -5,9 +5,9 @@
 
 mod cloud;
 mod definitions;
-mod first_definitions;
-mod own_log;
+mod log_file;
 mod progress;
+mod stored_definitions;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -16,16 +16,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use async_trait::async_trait;
-use hangar_controllers::clouds::Clouds;
-use hangar_controllers::datastores::EtcdDatastores;
-use hangar_controllers::{Context, Controllers, Site, watched};
-use hangar_embedded::{Home, HomeLock, Plane, PlaneOptions, Prepared, Store};
-use hangar_engine::cache::Cache;
-use hangar_engine::management::Management;
-use hangar_engine::pass::Passes;
-use hangar_engine::report::Unwritten;
-use hangar_engine::runtime::Engine;
-use hangar_engine::tenants::{Connector, Tenants};
+use hangar_controllers::data_stores::EtcdDataStores;
+use hangar_controllers::{Context, Site, Surroundings};
+use hangar_embedded::{Home, HomeLock, Plane, PlaneOptions, Prepared, Store, ports};
+use hangar_engine::tenants::Connector;
 use hangar_engine::{system_clock, webhook};
 use hangar_node::process::{KubeletTls, NodeOptions};
 use hangar_pki::{CertifiedKey, SystemKeys};
@@ -33,29 +27,26 @@ use kube::Client;
 use semver::Version;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use own_log::OwnLog;
+pub use log_file::LogFile;
 pub use progress::{DaemonState, Reporter, log_path, state_path};
 
 const NODE_NAME: &str = "hangar";
 const WORKERS: usize = 8;
 /// How often a lock that may only be asked about is tried again.
-const QUESTIONS: usize = 50;
-/// On an address of the plane's own; another one is taken if this one is not free.
-const WEBHOOK_PORT: u16 = 9443;
+const LOCK_ATTEMPTS: usize = 50;
 
 /// A session of its own: a closed terminal must not end it.
 pub fn detach() {
     if let Err(error) = rustix::process::setsid() {
-        tracing::debug!(%error, "this process leads a session already");
+        tracing::debug!(%error, "this process is already a session leader");
     }
 }
 
 /// What a plane is to be.
-pub struct Wish {
+pub struct DaemonOptions {
     /// Without one, the version that this home ran before.
     pub kubernetes: Option<Version>,
     pub gateway_api: bool,
@@ -63,7 +54,7 @@ pub struct Wish {
 
 /// Whoever asks whether somebody is here holds the lock for a moment.
 async fn lock(home: &Home) -> Result<HomeLock> {
-    for _ in 0..QUESTIONS {
+    for _ in 0..LOCK_ATTEMPTS {
         if let Ok(lock) = home.lock() {
             return Ok(lock);
         }
@@ -73,10 +64,10 @@ async fn lock(home: &Home) -> Result<HomeLock> {
 }
 
 /// Runs until a signal comes.
-pub async fn run(home: Home, store: Store, wish: Wish) -> Result<()> {
+pub async fn run(home: Home, store: Store, options: DaemonOptions) -> Result<()> {
     let _lock = lock(&home).await?;
     let reporter = Reporter::new(&home);
-    let outcome = serve(&home, &store, &wish, &reporter).await;
+    let outcome = serve(&home, &store, &options, &reporter).await;
     match &outcome {
         Ok(()) => reporter.remove(),
         Err(error) => reporter.failed(&format!("{error:#}")),
@@ -84,49 +75,50 @@ pub async fn run(home: Home, store: Store, wish: Wish) -> Result<()> {
     outcome
 }
 
-async fn serve(home: &Home, store: &Store, wish: &Wish, reporter: &Reporter) -> Result<()> {
+async fn serve(home: &Home, store: &Store, options: &DaemonOptions, reporter: &Reporter) -> Result<()> {
     let shutdown = CancellationToken::new();
     stop_on_signal(shutdown.clone())?;
     let mut asked_for_counts = signal(SignalKind::user_defined1())?;
     reporter.stage("starting the management plane");
-    let kubernetes = hangar_embedded::choose_version(home, wish.kubernetes.as_ref())?;
+    let kubernetes = hangar_embedded::choose_version(home, options.kubernetes.as_ref())?;
     let versions = PlaneOptions { kubernetes, ..PlaneOptions::default() };
     let prepared = Plane::prepare(home, store, &versions, reporter).await?;
     let mut tasks = JoinSet::new();
     let address = webhook_server(&prepared, &mut tasks, &shutdown).await?;
-    let (firsts, given) = if prepared.is_new() { definitions::firsts(&address) } else { Default::default() };
+    let (initial_objects, given) =
+        if prepared.is_new() { definitions::initial_objects(&address) } else { Default::default() };
     let unchanged = tokio::task::spawn_blocking({
         let (home, address) = (home.clone(), address.clone());
         move || definitions::unchanged(&home, &address)
     });
-    let plane = prepared.start(&firsts, reporter).await?;
-    drop(firsts);
-    if plane.took_firsts() {
+    let plane = prepared.start(&initial_objects, reporter).await?;
+    drop(initial_objects);
+    if plane.wrote_initial_objects() {
         definitions::record(home, &given)?;
     }
     let client = plane.client().await?;
-    let inside = Inside { home: home.clone(), client: client.clone(), address, versions: versions.clone() };
-    match unchanged.await? && !plane.took_firsts() {
+    let content = PlaneContent { home: home.clone(), client: client.clone(), address, versions: versions.clone() };
+    match unchanged.await? && !plane.wrote_initial_objects() {
         // Everything is there from the last time. Whether somebody changed it since can be seen when all else runs.
-        true => drop(tasks.spawn(named("upkeep", inside.until(shutdown.clone())))),
+        true => drop(tasks.spawn(log_failure("upkeep", content.until(shutdown.clone())))),
         false => {
             reporter.stage("installing the definitions");
-            inside.furnish(plane.took_firsts()).await?;
-            pods_may_be_made(&client).await;
+            content.install(plane.wrote_initial_objects()).await?;
+            wait_for_default_service_account(&client).await;
         }
     }
-    if wish.gateway_api {
+    if options.gateway_api {
         crate::apply::gateway_api(&client).await?;
     }
 
     reporter.stage("starting the cloud, the node and the controllers");
     let simulated = cloud::start(home, plane.network().plane(), &client, &mut tasks, &shutdown).await?;
     let node = node_options(home, &plane);
-    tasks.spawn(named(
+    tasks.spawn(log_failure(
         "node",
         hangar_node::process::run(client.clone(), Arc::new(store.clone()), node, shutdown.clone()),
     ));
-    let controllers = engine(client.clone(), site(store), &mut tasks, &shutdown);
+    let context = start_engine(client.clone(), site(store), &mut tasks, &shutdown);
     let substitution = format!("{:?}", store.options().substitution).to_lowercase();
     // Pods of the plane, the shared etcd among them, are on their way; whoever needs one waits for that one.
     reporter.ready(&simulated.url, &versions.kubernetes.to_string(), &substitution);
@@ -134,27 +126,27 @@ async fn serve(home: &Home, store: &Store, wish: &Wish, reporter: &Reporter) -> 
     loop {
         tokio::select! {
             () = shutdown.cancelled() => break,
-            _ = asked_for_counts.recv() => reporter.counts(home, &controllers),
+            _ = asked_for_counts.recv() => reporter.counts(home, &context),
         }
     }
     reporter.stopping();
     while tasks.join_next().await.is_some() {}
-    simulated.cloud.close().context("the simulated cloud could not be saved")?;
+    simulated.cloud.close().context("could not save the state of the simulated cloud")?;
     plane.stop().await;
     Ok(())
 }
 
 /// What a plane has inside before anybody uses it: definitions, the registration of the webhook, and the shared etcd.
-struct Inside {
+struct PlaneContent {
     home: Home,
     client: Client,
     address: hangar_api::crds::WebhookAddress,
     versions: PlaneOptions,
 }
 
-impl Inside {
+impl PlaneContent {
     /// Makes it so. One that has just been given its definitions has them.
-    async fn furnish(&self, has_definitions: bool) -> Result<()> {
+    async fn install(&self, has_definitions: bool) -> Result<()> {
         if !has_definitions {
             definitions::install(&self.home, &self.client, &self.address).await?;
         }
@@ -166,27 +158,25 @@ impl Inside {
     async fn until(self, shutdown: CancellationToken) -> Result<()> {
         tokio::select! {
             () = shutdown.cancelled() => Ok(()),
-            done = self.furnish(false) => done,
+            done = self.install(false) => done,
         }
     }
 }
 
 /// A pod needs the account that the controller manager makes a moment after the namespace; whoever is told that the plane is ready may make pods.
-async fn pods_may_be_made(client: &Client) {
+async fn wait_for_default_service_account(client: &Client) {
     let accounts: kube::Api<k8s_openapi::api::core::v1::ServiceAccount> = kube::Api::default_namespaced(client.clone());
     if matches!(accounts.get_opt("default").await, Ok(Some(_))) {
         return;
     }
     let made = kube::runtime::wait::await_condition(accounts, "default", |account: Option<&_>| account.is_some());
     if !matches!(tokio::time::timeout(Duration::from_secs(30), made).await, Ok(Ok(_))) {
-        tracing::warn!(
-            "the namespace default has no service account yet: the controller manager is slow, or does not work"
-        );
+        tracing::warn!("namespace default has no service account yet: see the log of kube-controller-manager");
     }
 }
 
 /// A part that ends by itself says so; the others go on.
-async fn named<E: std::fmt::Display>(name: &'static str, part: impl Future<Output = Result<(), E>>) {
+async fn log_failure<E: std::fmt::Display>(name: &'static str, part: impl Future<Output = Result<(), E>>) {
     if let Err(error) = part.await {
         tracing::error!(part = name, "{error:#}");
     }
@@ -201,9 +191,9 @@ fn stop_on_signal(shutdown: CancellationToken) -> Result<()> {
     Ok(())
 }
 
-/// On a port that people know, or on any that is free.
-async fn listen(address: Ipv4Addr, known: u16) -> std::io::Result<TcpListener> {
-    let ports: [SocketAddr; 2] = [(address, known).into(), (address, 0).into()];
+/// On the preferred port, or on any that is free.
+async fn listen(address: Ipv4Addr, preferred: u16) -> std::io::Result<TcpListener> {
+    let ports: [SocketAddr; 2] = [(address, preferred).into(), (address, 0).into()];
     TcpListener::bind(&ports[..]).await
 }
 
@@ -214,7 +204,7 @@ async fn webhook_server(
     shutdown: &CancellationToken,
 ) -> Result<hangar_api::crds::WebhookAddress> {
     let host = plane.network().plane();
-    let listener = listen(host, WEBHOOK_PORT).await.context("no port for the webhook")?;
+    let listener = listen(host, ports::WEBHOOK).await.context("could not listen for the webhook")?;
     let read = |name: &str| {
         let path = plane.pki().join(name);
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
@@ -226,7 +216,7 @@ async fn webhook_server(
         ca_bundle: identity.ca_bundle(),
     };
     let shutdown = shutdown.clone();
-    tasks.spawn(async move { named("webhook", webhook::serve(listener, &identity, shutdown)).await });
+    tasks.spawn(async move { log_failure("webhook", webhook::serve(listener, &identity, shutdown)).await });
     Ok(address)
 }
 
@@ -242,6 +232,7 @@ fn node_options(home: &Home, plane: &Plane) -> NodeOptions {
         api_server: plane.api_server(),
         home: home.path().to_owned(),
         kubelet: Some(KubeletTls {
+            port: ports::KUBELET,
             certificate: pki.join("kubelet.crt"),
             key: pki.join("kubelet.key"),
             client_ca: pki.join("ca.crt"),
@@ -253,27 +244,27 @@ fn node_options(home: &Home, plane: &Plane) -> NodeOptions {
 fn site(store: &Store) -> Site {
     let version = hangar_embedded::default_version("konnectivity-server");
     let fix = "run `hangar components fetch konnectivity-server`, then `hangar down` and `hangar up`";
-    Site { konnectivity: store.at_hand("konnectivity-server", &version).map(drop).ok_or_else(|| fix.to_owned()) }
+    Site { konnectivity: store.installed("konnectivity-server", &version).map(drop).ok_or_else(|| fix.to_owned()) }
 }
 
-fn engine(client: Client, site: Site, tasks: &mut JoinSet<()>, shutdown: &CancellationToken) -> Arc<Controllers> {
-    let cache = Cache::default();
-    let (changed, changes) = mpsc::unbounded_channel();
-    let (wake, wakes) = mpsc::unbounded_channel();
-    let management = Management::new(client.clone(), cache.clone(), changed.clone());
-    let controllers = Arc::new(Controllers::new(Context {
+fn start_engine(client: Client, site: Site, tasks: &mut JoinSet<()>, shutdown: &CancellationToken) -> Arc<Context> {
+    let engine = hangar_controllers::engine(Surroundings {
+        client,
+        clock: system_clock(),
         site,
-        passes: Passes { management, clock: system_clock(), hook: None, unwritten: Unwritten::default() },
-        tenants: Tenants::new(Arc::new(RealClusters), cache.clone(), wake),
-        clouds: Clouds::new(Arc::new(|config| {
+        connector: Arc::new(RealClusters),
+        transports: Arc::new(|config| {
             hangar_openstack::http_transport(config.ca_pem()).map_err(|error| error.to_string())
-        })),
-        datastores: Arc::new(EtcdDatastores::default()),
+        }),
+        data_stores: Arc::new(EtcdDataStores::default()),
         keys: Arc::new(SystemKeys),
-    }));
-    let engine = Engine { client, cache, changes, changed, wakes, watched: watched(), workers: WORKERS };
-    tasks.spawn(engine.run(controllers.clone(), shutdown.clone()));
-    controllers
+        hook: None,
+        workers: WORKERS,
+        controllers: hangar_controllers::all(),
+    });
+    let context = engine.context.clone();
+    tasks.spawn(engine.run(shutdown.clone()));
+    context
 }
 
 /// Connects to tenants over the network.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use hangar_controllers::Controllers;
+use hangar_controllers::Context;
 use hangar_embedded::{Home, PlaneProgress, PlaneStage, Stage};
 use serde::{Deserialize, Serialize};
 
@@ -95,9 +95,9 @@ impl Reporter {
     }
 
     /// How many requests there were so far, for whoever measures.
-    pub fn counts(&self, home: &Home, controllers: &Controllers) {
-        let (by_verb, conflicts) = controllers.context().passes.management.counts().snapshot();
-        let calls = controllers.context().clouds.calls().into_iter();
+    pub fn counts(&self, home: &Home, context: &Context) {
+        let (by_verb, conflicts) = context.passes.management.counts().snapshot();
+        let calls = context.clouds.calls().into_iter();
         let clouds: Vec<_> =
             calls.map(|counts| serde_json::json!({ "calls": counts.calls, "tokens": counts.tokens })).collect();
         let counts = serde_json::json!({ "management": by_verb, "conflicts": conflicts, "clouds": clouds });
@@ -118,11 +118,11 @@ impl PlaneProgress for Reporter {
     fn stage(&self, stage: PlaneStage) {
         match stage {
             PlaneStage::Starting(name) => self.stage(&format!("starting {name}")),
-            PlaneStage::EndedLeftovers(count) if count > 0 => {
-                self.stage(&format!("ended {count} processes of an earlier run"))
+            PlaneStage::EndedOrphans(count) if count > 0 => {
+                self.stage(&format!("stopped {count} orphaned processes of an earlier run"))
             }
             // What is at hand is over before anybody could read it.
-            PlaneStage::EndedLeftovers(_) | PlaneStage::Ready | PlaneStage::Component(_, Stage::Found(_)) => {}
+            PlaneStage::EndedOrphans(_) | PlaneStage::Ready | PlaneStage::Component(_, Stage::Found(_)) => {}
             PlaneStage::Component(component, stage) => {
                 self.change(|state| state.stage = format!("{component}: {stage}"))
             }

@@ -49,7 +49,7 @@ impl Api {
         let home = Home::open(directory.path().join("home")).unwrap();
         let store = Store::new(StoreOptions::default());
         let plane = Plane::start(&home, &store, &PlaneOptions::default(), &Quiet).await.unwrap();
-        let kubectl = store.at_hand("kubectl", &KUBERNETES.trim_start_matches('v').parse().unwrap());
+        let kubectl = store.installed("kubectl", &KUBERNETES.trim_start_matches('v').parse().unwrap());
         let kubectl = kubectl.expect("kubectl is not at hand; get it with `cargo xtask fetch`");
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let identity = WebhookIdentity::create(&SystemKeys, "127.0.0.1", jiff::Timestamp::now()).unwrap();

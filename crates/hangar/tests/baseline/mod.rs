@@ -56,7 +56,7 @@ fn port() -> u16 {
 
 fn program(store: &Store, name: &str) -> PathBuf {
     let version = if name == "etcd" { ETCD } else { KUBERNETES };
-    store.at_hand(name, &version.parse().unwrap()).expect("run `cargo xtask fetch` first")
+    store.installed(name, &version.parse().unwrap()).expect("run `cargo xtask fetch` first")
 }
 
 fn start(program: &Path, arguments: &[String]) -> Child {

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 /// Generous, because a machine may be busy; nothing waits for it to pass.
 const PATIENCE: Duration = Duration::from_secs(150);
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The program that was built with this test, or another build of it that a benchmark names.
 fn program() -> PathBuf {
@@ -101,7 +101,7 @@ impl Plane {
                 return object;
             }
             assert!(began.elapsed() < PATIENCE, "gave up waiting for {what}:\n{object:#}\n{}", self.log_tail());
-            std::thread::sleep(LOOK_AGAIN);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 
@@ -179,9 +179,9 @@ impl Plane {
         let read = |pid: u32, file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let all = std::fs::read_dir("/proc").unwrap().flatten();
         let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        let of_home = |pid: &u32| read(*pid, "environ").split(|byte| *byte == 0).any(|word| word == marked.as_bytes());
+        let is_ours = |pid: &u32| read(*pid, "environ").split(|byte| *byte == 0).any(|word| word == marked.as_bytes());
         let name = |pid: u32| String::from_utf8_lossy(&read(pid, "comm")).trim().to_owned();
-        pids.filter(of_home).map(|pid| (pid, name(pid))).collect()
+        pids.filter(is_ours).map(|pid| (pid, name(pid))).collect()
     }
 
     pub fn pids(&self) -> Vec<u32> {
@@ -223,7 +223,7 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
     let began = Instant::now();
     while !done() {
         assert!(began.elapsed() < PATIENCE, "gave up waiting for {what}");
-        std::thread::sleep(LOOK_AGAIN);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

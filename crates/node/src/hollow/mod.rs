@@ -83,19 +83,21 @@ pub struct HollowNode {
 pub enum JoinError {
     #[error("the bootstrap token is malformed")]
     Token(#[source] hangar_pki::PkiError),
-    #[error("the API server {endpoint} cannot be asked for cluster-info")]
+    #[error("could not read cluster-info from API server {endpoint}")]
     Unreachable { endpoint: String, source: Box<kube::Error> },
-    #[error("cluster-info is not usable: {0}")]
+    #[error("invalid cluster-info: {0}")]
     ClusterInfo(String),
     #[error("cluster-info is not signed for token {0}: the token is unknown to the cluster, or has expired")]
     NotSigned(String),
-    #[error("the signature of cluster-info does not fit token {0}: its secret is wrong, or somebody is in between")]
+    #[error(
+        "the signature of cluster-info does not match token {0}: the token secret is wrong, or the connection is intercepted"
+    )]
     BadSignature(String),
-    #[error("the cluster's CA {found} is none of the pinned ones: this is another cluster, or the pin is old")]
+    #[error("the cluster CA {found} matches none of caCertHashes: this is another cluster, or the hash is outdated")]
     Pin { found: String },
     #[error("caCertHashes is empty: give one, or set unsafeSkipCAVerification")]
     NoPin,
-    #[error("the certificate request could not be made: {0}")]
+    #[error("could not create the certificate signing request: {0}")]
     Request(String),
     #[error("the API server refused the certificate request of {node}")]
     Refused { node: String, source: Box<kube::Error> },

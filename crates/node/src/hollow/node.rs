@@ -50,11 +50,11 @@ fn lease_time() -> String {
 
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    #[error("the identity of node {node} is not usable")]
+    #[error("invalid client certificate of node {node}")]
     Identity { node: String, source: Box<kube::Error> },
-    #[error("node {node} could not say that it is switched off")]
+    #[error("could not report that node {node} is shutting down")]
     NotHeard { node: String, source: Box<kube::Error> },
-    #[error("node {node} cannot be described: {source}")]
+    #[error("could not render the objects of node {node}: {source}")]
     Facts { node: String, source: serde_json::Error },
 }
 
@@ -141,7 +141,7 @@ impl Agent {
                     Ok(Some(pod)) => self.attend(&pod).await,
                     // The watcher never ends and backs off by itself.
                     Ok(None) => {}
-                    Err(error) => self.note("the watch of its pods broke", &error),
+                    Err(error) => self.note("the watch of its pods failed", &error),
                 },
             }
         }
@@ -164,7 +164,7 @@ impl Agent {
                     self.uid = node.uid().unwrap_or_default();
                     return Ok(is_new);
                 }
-                Err(error) => self.note("it could not be registered", &error),
+                Err(error) => self.note("could not register the node", &error),
             }
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LONGEST_WAIT);
@@ -183,7 +183,7 @@ impl Agent {
             Err(error) => Err(error),
         };
         if let Err(error) = &reported {
-            self.note("its status could not be reported", error);
+            self.note("could not report the node status", error);
         }
         reported.is_ok()
     }
@@ -196,7 +196,7 @@ impl Agent {
             Ok(_) => Ok(true),
             Err(kube::Error::Api(refused)) if refused.code == 409 => Ok(self.patch_lease().await.is_ok()),
             Err(error) => {
-                self.note("its lease could not be made", &error);
+                self.note("could not create the lease", &error);
                 Ok(false)
             }
         }
@@ -208,7 +208,7 @@ impl Agent {
             Ok(()) => Ok(true),
             Err(kube::Error::Api(refused)) if refused.code == 404 => self.create_lease().await,
             Err(error) => {
-                self.note("its lease could not be renewed", &error);
+                self.note("could not renew the lease", &error);
                 Ok(false)
             }
         }
@@ -238,7 +238,7 @@ impl Agent {
         };
         match done {
             Err(kube::Error::Api(refused)) if refused.code == 404 => {}
-            Err(error) => self.note("the status of a pod could not be reported", &error),
+            Err(error) => self.note("could not report the status of a pod", &error),
             Ok(()) => {}
         }
     }

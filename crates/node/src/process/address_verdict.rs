@@ -73,9 +73,9 @@ pub(super) enum Verdict {
 }
 
 /// What needs no look at the machine.
-pub(super) fn at_once(wish: Ipv4Addr, holder: Holder) -> Option<Verdict> {
+pub(super) fn without_lookup(wish: Ipv4Addr, holder: Holder) -> Option<Verdict> {
     let kind = if wish.is_unspecified() {
-        "the address of nobody"
+        "the unspecified address"
     } else if wish.is_multicast() {
         "a multicast address"
     } else if wish.is_broadcast() {
@@ -85,50 +85,48 @@ pub(super) fn at_once(wish: Ipv4Addr, holder: Holder) -> Option<Verdict> {
     } else {
         return match holder {
             Holder::Another => Some(Verdict::InUse(format!(
-                "{wish} is in use by another load balancer: ask for another one, or for none"
+                "{wish} is in use by another load balancer: request another address, or none"
             ))),
             _ => wish.is_loopback().then_some(Verdict::Take),
         };
     };
-    Some(Verdict::Other(format!(
-        "{wish} is {kind}, another one is taken: ask for an address of one machine, or for none"
-    )))
+    Some(Verdict::Other(format!("{wish} is {kind}, using another address: request a unicast address, or none")))
 }
 
-const FREE: &str = "ask for one that nobody has, or for none";
+const FREE: &str = "request a free address, or none";
 
 fn by_hand(wish: Ipv4Addr) -> String {
-    format!("run `ip address add {wish}/32 dev lo` as root (a change of any Service or pod takes it up)")
+    format!("run `ip address add {wish}/32 dev lo` as root (picked up with the next change of a Service or pod)")
 }
 
 /// What is said when the system would not have it.
 pub(super) fn refused(wish: Ipv4Addr, words: &str) -> String {
-    format!("{wish} could not be put on lo ({words}), another one is taken: {}, or {FREE}", by_hand(wish))
+    format!("could not add {wish} to lo ({words}), using another address: {}, or {FREE}", by_hand(wish))
 }
 
-pub(super) fn on_sight(wish: Ipv4Addr, seen: &Seen) -> Verdict {
+pub(super) fn after_lookup(wish: Ipv4Addr, seen: &Seen) -> Verdict {
     let other = |why: String| Verdict::Other(format!("{wish} {why}"));
     let (by_hand, free) = (by_hand(wish), FREE);
     match seen {
         Seen::Here(Whose::AnotherHome(label)) => other(format!(
-            "was put on lo by another Hangar (its label is {label}), another one is taken: {free}, or stop the other one"
+            "was added to lo by another Hangar (label {label}), using another address: {free}, or stop the other one"
         )),
         Seen::Here(_) => Verdict::Take,
         Seen::Barred(Lack::Capability) => other(format!(
-            "is not an address of this machine and only root can put it there, another one is taken: {by_hand}, or run Hangar as root"
+            "is not an address of this machine and only root can add it, using another address: {by_hand}, or run Hangar as root"
         )),
         Seen::Barred(Lack::Program) => other(
-            "is not an address of this machine and the program ip is missing, another one is taken: install iproute2, then `hangar down` and `hangar up`".to_owned(),
+            "is not an address of this machine and the program ip is missing, using another address: install iproute2, then `hangar down` and `hangar up`".to_owned(),
         ),
         Seen::Barred(Lack::Refused(words)) => Verdict::Other(refused(wish, words)),
         Seen::Absent(around) if around.is_gateway => {
-            other(format!("is the gateway of a route of this machine, another one is taken: {free}"))
+            other(format!("is the gateway of a route of this machine, using another address: {free}"))
         }
         Seen::Absent(around) if around.is_broadcast => {
-            other(format!("is the broadcast address of a network of this machine, another one is taken: {free}"))
+            other(format!("is the broadcast address of a network of this machine, using another address: {free}"))
         }
         Seen::Absent(Surroundings { neighbour_on: Some(interface), .. }) => other(format!(
-            "is another machine's, which answers on {interface}, another one is taken: {free}; if it is to be this machine's all the same, {by_hand}"
+            "is in use by another machine on {interface}, using another address: {free}; to use it anyway, {by_hand}"
         )),
         Seen::Absent(_) => Verdict::Add,
     }
@@ -157,13 +155,13 @@ mod tests {
             ("172.18.255.200", Holder::Another, Some(("in use", "another load balancer"))),
             ("172.18.255.200", Holder::Nobody, None),
             ("172.18.255.200", Holder::Own, None),
-            ("0.0.0.0", Holder::Nobody, Some(("other", "nobody"))),
+            ("0.0.0.0", Holder::Nobody, Some(("other", "unspecified"))),
             ("224.0.0.9", Holder::Nobody, Some(("other", "multicast"))),
             ("255.255.255.255", Holder::Nobody, Some(("other", "broadcast"))),
             ("169.254.169.254", Holder::Nobody, Some(("other", "link-local"))),
         ];
         for (wish, holder, expected) in rows {
-            let verdict = at_once(wish.parse().unwrap(), holder);
+            let verdict = without_lookup(wish.parse().unwrap(), holder);
             let found = verdict.as_ref().map(short);
             assert_eq!(found.map(|(kind, _)| kind), expected.map(|(kind, _)| kind), "{wish} {holder:?}");
             let (words, wanted) = (found.unwrap_or_default().1, expected.unwrap_or_default().1);
@@ -188,7 +186,7 @@ mod tests {
             (Seen::Absent(Surroundings { neighbour_on: Some("eth0".into()), ..around }), "other", "eth0"),
         ];
         for (seen, kind, words) in rows {
-            let verdict = on_sight(Ipv4Addr::new(172, 18, 255, 200), &seen);
+            let verdict = after_lookup(Ipv4Addr::new(172, 18, 255, 200), &seen);
             let found = short(&verdict);
             assert!(found.0 == kind && found.1.contains(words), "{seen:?}: {found:?}");
         }

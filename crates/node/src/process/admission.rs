@@ -25,7 +25,7 @@ pub(super) fn refused(pod: &Pod, others: &[Arc<Pod>]) -> Option<(&'static str, S
     let sysctls = spec.security_context.as_ref().and_then(|context| context.sysctls.as_ref());
     if let Some(sysctl) = sysctls.and_then(|sysctls| sysctls.first()) {
         let message = format!(
-            "forbidden sysctl: {:?}: pods that run as processes share the machine's kernel, set it on the machine",
+            "forbidden sysctl: {:?}: pods share the machine's kernel settings, set it on the machine",
             sysctl.name
         );
         return Some(("SysctlForbidden", message));

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
-use super::address_verdict::{Holder, Seen, Verdict, Whose, at_once, on_sight, refused};
+use super::address_verdict::{Holder, Seen, Verdict, Whose, after_lookup, refused, without_lookup};
 use super::lo::{Lo, is_here};
 
 /// Where in the network free addresses are looked for.
@@ -96,7 +96,7 @@ impl BalancerAddresses {
     /// Takes everything off the machine when the node ends; who had it gets it back at the next start.
     pub fn leave(&self) {
         if let Err(error) = self.state().lo.leave() {
-            tracing::warn!(%error, "not everything could be taken off lo");
+            tracing::warn!(%error, "could not remove all addresses from lo");
         }
     }
 
@@ -109,9 +109,8 @@ impl BalancerAddresses {
             ("", _) => own.filter(|own| !own.is_loopback()),
             (_, Ok(wish)) => Some(wish),
             (_, Err(_)) => {
-                let note = format!(
-                    "{asked} is not an IPv4 address, another one is taken: ask for an IPv4 address, or for none"
-                );
+                let note =
+                    format!("{asked} is not an IPv4 address, using another address: request an IPv4 address, or none");
                 return self.another(&mut state, owners, uid, Some(note));
             }
         };
@@ -121,7 +120,7 @@ impl BalancerAddresses {
             true => Holder::Another,
             false => Holder::Nobody,
         };
-        match at_once(wish, holder).unwrap_or_else(|| state.look(owners, uid, wish)) {
+        match without_lookup(wish, holder).unwrap_or_else(|| state.look(owners, uid, wish)) {
             Verdict::Take => state.give(owners, uid, wish),
             Verdict::Add => match state.put(owners, uid, wish) {
                 Ok(choice) => choice,
@@ -140,7 +139,7 @@ impl BalancerAddresses {
             Owners::Gateways => self.network.hosts().rfind(is_free),
         };
         let Some(address) = state.own(owners, uid).filter(Ipv4Addr::is_loopback).or_else(free) else {
-            let full = format!("all addresses of {} are in use: delete what is no longer needed", self.network);
+            let full = format!("all addresses of {} are in use: delete unused Services or Gateways", self.network);
             return Choice { complaint: Some(full), ..Choice::default() };
         };
         Choice { complaint, ..state.give(owners, uid, address) }
@@ -163,7 +162,7 @@ impl State {
             return Verdict::Other(refusal.complaint.clone());
         }
         let seen = self.lo.look(wish);
-        let mut verdict = on_sight(wish, &seen);
+        let mut verdict = after_lookup(wish, &seen);
         if let Seen::Here(Whose::Ours(label)) = &seen
             && let Err(words) = self.lo.adopt(wish, owners, uid, label)
         {
@@ -178,8 +177,9 @@ impl State {
     fn put(&mut self, owners: Owners, uid: &str, wish: Ipv4Addr) -> Result<Choice, String> {
         match self.lo.put(wish, owners, uid) {
             Ok(()) => {
-                let added = format!("{wish}/32 was put on the interface lo, where it stays as long as it is needed");
-                tracing::info!(address = %wish, "put on lo");
+                let added =
+                    format!("{wish}/32 was added to the interface lo; it is removed when it is no longer needed");
+                tracing::info!(address = %wish, "added to lo");
                 Ok(Choice { added: Some(added), ..self.give(owners, uid, wish) })
             }
             Err(words) => {
@@ -206,8 +206,8 @@ impl State {
                 continue;
             }
             match self.lo.take_off(address) {
-                Ok(()) => tracing::info!(%address, "taken off lo"),
-                Err(error) => tracing::warn!(%error, "not everything could be taken off lo"),
+                Ok(()) => tracing::info!(%address, "removed from lo"),
+                Err(error) => tracing::warn!(%error, "could not remove all addresses from lo"),
             }
         }
     }

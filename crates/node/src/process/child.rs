@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 
-use super::log::{Kept, LIMIT, RotatingLog, collect};
+use super::log::{LIMIT, LogFormat, RotatingLog, collect};
 
 /// What is to be run.
 #[derive(Clone)]
@@ -22,7 +22,7 @@ pub struct Run {
     pub env: BTreeMap<String, String>,
     pub directory: PathBuf,
     pub log: PathBuf,
-    pub kept: Kept,
+    pub log_format: LogFormat,
     pub home: PathBuf,
 }
 
@@ -39,7 +39,7 @@ impl Child {
     }
 
     /// Starts a command that tells on its input how far it came: `ok` once it is about to become the program, or else what went wrong.
-    pub(super) async fn start_announced(run: &Run) -> std::io::Result<Self> {
+    pub(super) async fn start_confirmed(run: &Run) -> std::io::Result<Self> {
         let (told, tell) = std::io::pipe()?;
         let mut child = Self::start_with(run, Stdio::from(tell)).await?;
         let mut said = String::new();
@@ -60,10 +60,10 @@ impl Child {
         let mut inner = command.spawn()?;
         let pid = inner.id().ok_or_else(|| std::io::Error::other("the process ended before it had an id"))?;
         let (out, err) = (inner.stdout.take(), inner.stderr.take());
-        let kept = run.kept;
+        let log_format = run.log_format;
         let log = tokio::spawn(async move {
             if let (Some(out), Some(err)) = (out, err) {
-                collect(log, out, err, kept).await;
+                collect(log, out, err, log_format).await;
             }
         });
         Ok(Self { inner, pid, log })
@@ -129,7 +129,7 @@ mod tests {
             env: BTreeMap::new(),
             directory: directory.to_owned(),
             log: directory.join("log"),
-            kept: Kept::AsItCame,
+            log_format: LogFormat::Raw,
             home: directory.to_owned(),
         }
     }

@@ -27,12 +27,12 @@ pub(super) async fn ensure_storage_class(client: &kube::Client) {
     let api: Api<StorageClass> = Api::all(client.clone());
     let params = PatchParams::apply("hangar-node").force();
     if let Err(error) = api.patch(CLASS, &params, &Patch::Apply(class)).await {
-        tracing::warn!(%error, "the storage class {CLASS} could not be written, claims have to be bound by hand");
+        tracing::warn!(%error, "could not create storage class {CLASS}: claims must be bound manually");
     }
 }
 
 pub(super) async fn run(node: Arc<Node>) {
-    let (mut claims, mut volumes) = (node.watched.claims.bell(), node.watched.volumes.bell());
+    let (mut claims, mut volumes) = (node.watched.claims.changes(), node.watched.volumes.changes());
     loop {
         let done = provision(&node).await && reclaim(&node).await;
         let again = async {

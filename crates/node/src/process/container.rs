@@ -15,23 +15,23 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt as _;
 use tokio::sync::watch;
 
-use super::board::Board;
 use super::child::{Child, exit_code};
+use super::container_states::ContainerStates;
 use super::identity::Identity;
 use super::launch::Launch;
-use super::pull::NoProgram;
+use super::pull::PullError;
 use super::restart::{Backoff, restarts};
-use super::status::{ContainerRecord, Stand};
+use super::status::{ContainerRecord, RunState};
 use super::{Node, Program};
 
 /// Everything one container is made of.
-pub(super) struct Job {
+pub(super) struct ContainerRunner {
     pub node: Arc<Node>,
     pub pod: Arc<Pod>,
     pub container: Container,
-    /// Its place on the board.
+    /// Its index among the states.
     pub index: usize,
-    pub board: Arc<Board>,
+    pub states: Arc<ContainerStates>,
     pub ip: Ipv4Addr,
     /// The pod's directory.
     pub directory: PathBuf,
@@ -51,13 +51,13 @@ enum End {
 }
 
 /// The longest message that a container may leave, as the API has it.
-const LAST_WORDS: usize = 4096;
+const LONGEST_TERMINATION_MESSAGE: usize = 4096;
 
-impl Job {
+impl ContainerRunner {
     /// Runs until stopped (None) or until the policy says that it is over (the exit code).
     pub async fn run(mut self, policy: &str) -> Option<i32> {
-        let (mut backoff, mut said, mut tried) = (Backoff::default(), String::new(), false);
-        if let Some(message) = Identity::of(&self.pod, &self.container).ok().and_then(|who| who.beyond_reach()) {
+        let (mut backoff, mut reported, mut tried) = (Backoff::default(), String::new(), false);
+        if let Some(message) = Identity::of(&self.pod, &self.container).ok().and_then(|who| who.unsupported()) {
             self.warn("SecurityContextNotHonoured", &message).await;
         }
         loop {
@@ -74,9 +74,9 @@ impl Job {
                     self.note(ContainerRecord::was_not_replaced);
                     // What is missing at the first try may be news that is still on its way.
                     let early = !std::mem::replace(&mut tried, true) && reason == "CreateContainerConfigError";
-                    if said != message && !early {
+                    if reported != message && !early {
                         self.warn("Failed", &message).await;
-                        said.clone_from(&message);
+                        reported.clone_from(&message);
                     }
                     (reason, message)
                 }
@@ -89,9 +89,12 @@ impl Job {
                     self.warn("BackOff", &note).await;
                 }
                 let reason = if waiting.0 == "ErrImagePull" { "ImagePullBackOff" } else { waiting.0 };
-                self.note(|record| record.rest(Stand::Waiting { reason: reason.into(), message: Some(waiting.1) }));
+                self.note(|record| {
+                    record.set_not_running(RunState::Waiting { reason: reason.into(), message: Some(waiting.1) })
+                });
             }
-            let (mut secrets, mut maps) = (self.node.watched.secrets.bell(), self.node.watched.config_maps.bell());
+            let (mut secrets, mut maps) =
+                (self.node.watched.secrets.changes(), self.node.watched.config_maps.changes());
             let mut stop = self.stop.clone();
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
@@ -108,8 +111,8 @@ impl Job {
         self.take_up_changes();
         match self.pull().await {
             Ok(()) => {}
-            Err(NoProgram::Stopped) => return End::Stopped,
-            Err(NoProgram::Failed(message)) => return End::NotStarted { reason: "ErrImagePull", message },
+            Err(PullError::Stopped) => return End::Stopped,
+            Err(PullError::Failed(message)) => return End::NotStarted { reason: "ErrImagePull", message },
         }
         let mut launch = match self.launch().await {
             Ok(launch) => launch,
@@ -125,19 +128,19 @@ impl Job {
             }
         };
         let (uid, name) = (self.pod.uid().unwrap_or_default(), self.container.name.clone());
-        launch.place.inside = launch.view.as_ref().map(|_| child.pid());
-        self.node.places.enter(&uid, &name, launch.place.clone());
+        launch.context.pid = launch.rootfs.as_ref().map(|_| child.pid());
+        self.node.exec_contexts.insert(&uid, &name, launch.context.clone());
         let since = Timestamp::now();
         let has_startup = self.container.startup_probe.is_some();
         let hook = self.container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.as_ref());
         let asked_first = has_startup || hook.is_some() || self.container.readiness_probe.is_some();
         let id = format!("hangar://{}/{name}/{}", uid, child.pid());
         self.note(|record| {
-            if !matches!(record.stand, Stand::Waiting { .. }) || record.last.is_some() {
+            if !matches!(record.state, RunState::Waiting { .. }) || record.last.is_some() {
                 record.restarts += 1;
             }
             record.container_id = Some(id);
-            record.stand = Stand::Running { since };
+            record.state = RunState::Running { since };
             (record.started, record.ready) = (!has_startup, !asked_first);
         });
         self.say("Started", &format!("Started container {name} as process {}", child.pid())).await;
@@ -147,32 +150,33 @@ impl Job {
             status = child.wait() => (status.ok(), false),
             grace = wait_for_stop(&mut stop) => {
                 self.say("Killing", &format!("Stopping container {name}")).await;
-                let grace = self.before_end(&launch.place, grace).await;
+                let grace = self.pre_stop(&launch.context, grace).await;
                 (child.end(grace).await, true)
             }
             () = self.until_changed() => {
                 changed = true;
                 self.say("Killing", &format!("Container {name} definition changed, will be restarted")).await;
-                let grace = self.before_end(&launch.place, self.grace(None)).await;
+                let grace = self.pre_stop(&launch.context, self.grace(None)).await;
                 (child.end(grace).await, false)
             }
-            () = overrun(&launch, pid) => {
+            () = exceeded(&launch, pid) => {
                 let _ = child.end(Duration::ZERO).await;
                 over_memory = true;
                 (None, false)
             }
-            grace = self.watch_over(&launch.place) => {
-                let grace = self.before_end(&launch.place, grace).await;
+            grace = self.run_probes(&launch.context) => {
+                let grace = self.pre_stop(&launch.context, grace).await;
                 (child.end(grace).await, false)
             }
         };
-        self.node.places.leave(&uid, &name);
+        self.node.exec_contexts.remove(&uid, &name);
         let code = status.map_or(137, exit_code);
-        over_memory |= code == 137 && launch.room.as_ref().is_some_and(|room| room.was_overrun());
+        over_memory |=
+            code == 137 && launch.memory_group.as_ref().is_some_and(|memory_group| memory_group.was_oom_killed());
         let reason = if over_memory { "OOMKilled" } else { "Error" };
         self.ended(code, if code == 0 { "Completed" } else { reason }, since, &launch, changed);
-        if let Some(view) = launch.view {
-            tokio::task::spawn_blocking(move || view.remove());
+        if let Some(rootfs) = launch.rootfs {
+            tokio::task::spawn_blocking(move || rootfs.remove());
         }
         match (stopped, changed) {
             (true, _) => End::Stopped,
@@ -206,7 +210,7 @@ impl Job {
 
     /// Returns when the pod is as wanted, which it may be already.
     async fn until(&self, wanted: impl Fn(&Pod, &Container) -> bool) {
-        let mut pods = self.node.watched.pods.bell();
+        let mut pods = self.node.watched.pods.changes();
         while !self.now().is_some_and(|(pod, container)| wanted(&pod, &container)) {
             if pods.changed().await.is_err() {
                 return std::future::pending().await;
@@ -225,11 +229,11 @@ impl Job {
 
     /// One that is replaced at once counts as running meanwhile, as it does where a kubelet looks once a second.
     fn ended(&self, code: i32, reason: &str, since: Timestamp, launch: &Launch, replaced: bool) {
-        let said = std::fs::read(&launch.last_words).unwrap_or_default();
-        let mut message = String::from_utf8_lossy(&said[..said.len().min(LAST_WORDS)]).into_owned();
+        let left = std::fs::read(&launch.termination_log).unwrap_or_default();
+        let mut message = String::from_utf8_lossy(&left[..left.len().min(LONGEST_TERMINATION_MESSAGE)]).into_owned();
         let from_log = self.container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
         if message.is_empty() && code != 0 && from_log {
-            message = super::container_logs::last_words(&launch.run.log, 80);
+            message = super::container_logs::last_lines(&launch.run.log, 80);
         }
         self.note(|record| {
             let end = ContainerStateTerminated {
@@ -243,34 +247,37 @@ impl Job {
             };
             record.last = Some(end.clone());
             if !replaced {
-                record.rest(Stand::Ended(end));
+                record.set_not_running(RunState::Ended(end));
             }
         });
     }
 
     async fn tell_program(&self, program: Option<&Program>) {
         let image = self.container.image.clone().unwrap_or_default();
-        let own = program.filter(|program| !program.machine);
+        let own = program.filter(|program| !program.is_host_shell);
         let image_id = own.map_or_else(
             || "hangar://machine".into(),
             |p| format!("hangar://{}@{}", p.path.file_name().unwrap_or_default().to_string_lossy(), p.version),
         );
-        let first = self.board.snapshot().get(self.index).is_some_and(|record| record.image_id != image_id);
+        let first = self.states.snapshot().get(self.index).is_some_and(|record| record.image_id != image_id);
         self.note(|record| record.image_id = image_id);
         let Some(program) = program.filter(|_| first) else { return };
         let note = format!("Image {image} is {} at {}", program.version, program.path.display());
         self.say("Pulled", &note).await;
         if let Some(wanted) = &program.substituted_for {
-            let mut note = format!("{image}: {} runs instead of {wanted}, which is not at hand", program.version);
+            let mut note = format!(
+                "{image}: requested {wanted}, running {}: the requested version is not installed",
+                program.version
+            );
             if !program.dropped_flags.is_empty() {
-                note.push_str(&format!("; flags it does not know were dropped: {}", program.dropped_flags.join(" ")));
+                note.push_str(&format!("; unsupported flags were dropped: {}", program.dropped_flags.join(" ")));
             }
             self.warn("VersionSubstituted", &note).await;
         }
     }
 
     pub(super) fn note(&self, change: impl FnOnce(&mut super::status::ContainerRecord)) {
-        self.board.note(self.index, change);
+        self.states.note(self.index, change);
     }
 
     pub(super) async fn say(&self, reason: &str, note: &str) {
@@ -283,16 +290,16 @@ impl Job {
 }
 
 /// Returns when the container holds more memory than it may, where the node itself has to look.
-async fn overrun(launch: &Launch, group: u32) {
-    match &launch.room {
-        Some(room) => room.overrun(group).await,
+async fn exceeded(launch: &Launch, group: u32) {
+    match &launch.memory_group {
+        Some(memory_group) => memory_group.exceeded(group).await,
         None => std::future::pending().await,
     }
 }
 
 async fn start(launch: &Launch) -> std::io::Result<Child> {
-    match launch.view {
-        Some(_) => Child::start_announced(&launch.run).await,
+    match launch.rootfs {
+        Some(_) => Child::start_confirmed(&launch.run).await,
         None => Child::start(&launch.run).await,
     }
 }

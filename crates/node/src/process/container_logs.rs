@@ -17,9 +17,9 @@ use kube::ResourceExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
 use super::Node;
-use super::kubelet::{Body, plain, said};
+use super::kubelet::{Body, response, text_response};
 
-const LOOK_AGAIN: Duration = Duration::from_millis(300);
+const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
 pub(super) async fn answer(
     node: &Arc<Node>,
@@ -29,41 +29,41 @@ pub(super) async fn answer(
     query: &str,
 ) -> Response<Body> {
     let Some(pod) = node.watched.pods.get(namespace, name) else {
-        return said(StatusCode::NOT_FOUND, &format!("pod {namespace}/{name} does not run on this node"));
+        return text_response(StatusCode::NOT_FOUND, &format!("pod {namespace}/{name} does not run on this node"));
     };
-    let wish = match Wish::read(query, Timestamp::now()) {
-        Ok(wish) => wish,
-        Err(message) => return said(StatusCode::BAD_REQUEST, &message),
+    let options = match LogOptions::read(query, Timestamp::now()) {
+        Ok(options) => options,
+        Err(message) => return text_response(StatusCode::BAD_REQUEST, &message),
     };
     let directory = node.options.pods_dir.join(pod.uid().unwrap_or_default()).join(container);
-    let Some(log) = log_of(&directory, wish.previous) else {
-        let message = format!("container {container} of pod {name} has not said anything yet");
-        return said(StatusCode::BAD_REQUEST, &message);
+    let Some(log) = log_of(&directory, options.previous) else {
+        let message = format!("container {container} of pod {name} has no log yet");
+        return text_response(StatusCode::BAD_REQUEST, &message);
     };
     let text = [
         tokio::fs::read(super::log::older(&log)).await.unwrap_or_default(),
         tokio::fs::read(&log).await.unwrap_or_default(),
     ];
     let seen = complete(&text[1]).len() as u64;
-    let first = Bytes::from(wish.cut(&text.concat()));
-    if !wish.follow || wish.previous {
-        return plain(StatusCode::OK, first);
+    let first = Bytes::from(options.cut(&text.concat()));
+    if !options.follow || options.previous {
+        return response(StatusCode::OK, first);
     }
     let uid = pod.uid();
     let still_there = {
         let (node, namespace, name) = (node.clone(), namespace.to_owned(), name.to_owned());
         move || node.watched.pods.get(&namespace, &name).is_some_and(|pod| pod.uid() == uid)
     };
-    let added = growth(log, seen, still_there).map(move |bytes| Bytes::from(wish.show(&bytes)));
+    let added = growth(log, seen, still_there).map(move |bytes| Bytes::from(options.show(&bytes)));
     let stream = futures::stream::once(async move { first }).chain(added);
     Response::new(BodyExt::boxed(StreamBody::new(stream.map(|bytes| Ok(Frame::data(bytes))))))
 }
 
 /// The last words of a container, for its status.
-pub(super) fn last_words(log: &Path, lines: usize) -> String {
-    let wish = Wish { tail_lines: Some(lines), ..Wish::default() };
+pub(super) fn last_lines(log: &Path, lines: usize) -> String {
+    let options = LogOptions { tail_lines: Some(lines), ..LogOptions::default() };
     let text = std::fs::read(log).unwrap_or_default();
-    String::from_utf8_lossy(&wish.cut(&text)).trim_end().to_owned()
+    String::from_utf8_lossy(&options.cut(&text)).trim_end().to_owned()
 }
 
 /// Whole lines that are added to a file, until the pod is gone or the container has another log.
@@ -88,7 +88,7 @@ fn growth(
             if !still_there() || newest.as_ref() != Some(&log) {
                 return None;
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     })
 }
@@ -118,7 +118,7 @@ fn log_of(directory: &Path, previous: bool) -> Option<PathBuf> {
 }
 
 #[derive(Debug, Default, PartialEq)]
-struct Wish {
+struct LogOptions {
     follow: bool,
     previous: bool,
     timestamps: bool,
@@ -127,25 +127,25 @@ struct Wish {
     limit_bytes: Option<usize>,
 }
 
-impl Wish {
+impl LogOptions {
     fn read(query: &str, now: Timestamp) -> Result<Self, String> {
-        let mut wish = Wish::default();
+        let mut options = LogOptions::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let number = || value.parse::<i64>().map_err(|_| format!("{name}={value} is not a number"));
             match &*name {
-                "follow" => wish.follow = value == "true",
-                "previous" => wish.previous = value == "true",
-                "timestamps" => wish.timestamps = value == "true",
-                "tailLines" => wish.tail_lines = usize::try_from(number()?).ok(),
-                "limitBytes" => wish.limit_bytes = usize::try_from(number()?).ok(),
-                "sinceSeconds" => wish.since = now.checked_sub(jiff::SignedDuration::from_secs(number()?)).ok(),
+                "follow" => options.follow = value == "true",
+                "previous" => options.previous = value == "true",
+                "timestamps" => options.timestamps = value == "true",
+                "tailLines" => options.tail_lines = usize::try_from(number()?).ok(),
+                "limitBytes" => options.limit_bytes = usize::try_from(number()?).ok(),
+                "sinceSeconds" => options.since = now.checked_sub(jiff::SignedDuration::from_secs(number()?)).ok(),
                 "sinceTime" => {
-                    wish.since = Some(value.parse().map_err(|_| format!("sinceTime={value} is not a time"))?);
+                    options.since = Some(value.parse().map_err(|_| format!("sinceTime={value} is not a time"))?);
                 }
                 _ => {}
             }
         }
-        Ok(wish)
+        Ok(options)
     }
 
     /// What is to be shown of everything that was said so far.
@@ -162,7 +162,7 @@ impl Wish {
     fn show(&self, text: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(text.len());
         for line in text.split_inclusive(|byte| *byte == b'\n') {
-            let Some((time, whole, words)) = super::log::stamped_line(line) else {
+            let Some((time, whole, words)) = super::log::timestamped_line(line) else {
                 out.extend(line);
                 continue;
             };
@@ -203,9 +203,9 @@ mod tests {
             ("sinceTime=2026-01-01T00%3A00%3A03Z&timestamps=true", "2026-01-01T00:00:03Z c\n"),
         ];
         for (query, expected) in rows {
-            let shown = Wish::read(query, now).unwrap().cut(KEPT);
+            let shown = LogOptions::read(query, now).unwrap().cut(KEPT);
             assert_eq!(String::from_utf8(shown).unwrap(), expected, "{query}");
         }
-        assert!(Wish::read("sinceSeconds=soon", now).is_err());
+        assert!(LogOptions::read("sinceSeconds=soon", now).is_err());
     }
 }

@@ -50,7 +50,7 @@ pub(super) fn give_back(pod_directory: &Path) {
 }
 
 /// A path of the machine, which must be what it is said to be.
-pub(super) fn of_machine(source: &HostPathVolumeSource) -> Result<PathBuf> {
+pub(super) fn host_path(source: &HostPathVolumeSource) -> Result<PathBuf> {
     let path = PathBuf::from(&source.path);
     let kind = source.type_.as_deref().unwrap_or_default();
     match kind {
@@ -98,7 +98,7 @@ mod tests {
             ("new", "", true),
         ];
         for (name, kind, expected) in rows {
-            assert_eq!(of_machine(&source(name, kind)).is_ok(), expected, "{name} {kind}");
+            assert_eq!(host_path(&source(name, kind)).is_ok(), expected, "{name} {kind}");
         }
     }
 

@@ -15,9 +15,9 @@ pub(super) enum SourceError {
     Missing { kind: &'static str, name: String },
     #[error("{kind} {name} has no key {key}")]
     NoKey { kind: &'static str, name: String, key: String },
-    #[error("the field {0} cannot be used by pods that run as processes")]
+    #[error("field {0} is not supported on the local plane")]
     Field(String),
-    #[error("{what} of {name} cannot be used by pods that run as processes")]
+    #[error("{what} of {name} is not supported on the local plane")]
     Unsupported { what: &'static str, name: String },
 }
 

@@ -12,8 +12,8 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
-use super::places::Place;
-use super::sight::Sight;
+use super::exec_context::ExecContext;
+use super::isolation::Isolation;
 use super::spdy::{Stream, Writer};
 use super::terminal::Terminal;
 
@@ -22,7 +22,7 @@ const ARRIVE_WITHIN: Duration = Duration::from_secs(30);
 
 /// What was asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct ExecRequest {
     pub command: Vec<String>,
     pub stdin: bool,
     pub stdout: bool,
@@ -30,23 +30,23 @@ pub(super) struct Wish {
     pub tty: bool,
 }
 
-impl Wish {
+impl ExecRequest {
     pub fn read(query: &str) -> Self {
-        let mut wish = Self::default();
+        let mut request = Self::default();
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let yes = ["1", "true"].contains(&&*value);
             match &*name {
-                "command" => wish.command.push(value.into_owned()),
-                "input" => wish.stdin = yes,
-                "output" => wish.stdout = yes,
-                "error" => wish.stderr = yes,
-                "tty" => wish.tty = yes,
+                "command" => request.command.push(value.into_owned()),
+                "input" => request.stdin = yes,
+                "output" => request.stdout = yes,
+                "error" => request.stderr = yes,
+                "tty" => request.tty = yes,
                 _ => {}
             }
         }
         // A terminal has one output.
-        wish.stderr &= !wish.tty;
-        wish
+        request.stderr &= !request.tty;
+        request
     }
 
     fn streams(&self) -> Vec<&'static str> {
@@ -61,16 +61,21 @@ impl Wish {
     }
 }
 
-pub(super) async fn serve(mut opened: mpsc::Receiver<Stream>, wish: Wish, place: Place, sight: Sight) {
-    let Some(mut streams) = arrive(&mut opened, &wish.streams()).await else { return };
+pub(super) async fn serve(
+    mut opened: mpsc::Receiver<Stream>,
+    request: ExecRequest,
+    context: ExecContext,
+    isolation: Isolation,
+) {
+    let Some(mut streams) = arrive(&mut opened, &request.streams()).await else { return };
     let Some(error) = streams.remove("error") else { return };
     let ended = tokio::select! {
-        ended = run(&wish, &place, &sight, &mut streams) => ended,
+        ended = run(&request, &context, &isolation, &mut streams) => ended,
         // The connection is closed: whoever asked is gone.
         () = closed(&mut opened) => return,
     };
     let status = match &ended {
-        Ok(status) => told(*status),
+        Ok(status) => status_object(*status),
         Err(message) => json!({"metadata": {}, "status": "Failure", "reason": "InternalError", "message": message}),
     };
     let _ = error.writer.write(status.to_string().as_bytes()).await;
@@ -107,22 +112,22 @@ async fn closed(opened: &mut mpsc::Receiver<Stream>) {
 }
 
 async fn run(
-    wish: &Wish,
-    place: &Place,
-    sight: &Sight,
+    request: &ExecRequest,
+    context: &ExecContext,
+    isolation: &Isolation,
     streams: &mut HashMap<String, Stream>,
 ) -> Result<ExitStatus, String> {
-    let command = place.command(sight, &wish.command)?;
-    if wish.tty { with_terminal(command, streams).await } else { with_pipes(command, wish, streams).await }
+    let command = context.command(isolation, &request.command)?;
+    if request.tty { with_terminal(command, streams).await } else { with_pipes(command, request, streams).await }
 }
 
 async fn with_pipes(
     mut command: Command,
-    wish: &Wish,
+    request: &ExecRequest,
     streams: &mut HashMap<String, Stream>,
 ) -> Result<ExitStatus, String> {
     let pipe = |wanted: bool| if wanted { Stdio::piped() } else { Stdio::null() };
-    command.stdin(pipe(wish.stdin)).stdout(pipe(wish.stdout)).stderr(pipe(wish.stderr));
+    command.stdin(pipe(request.stdin)).stdout(pipe(request.stdout)).stderr(pipe(request.stderr));
     let mut child = command.spawn().map_err(|error| error.to_string())?;
     let input = streams.remove("stdin");
     let feed = feed(child.stdin.take(), input.map(|stream| stream.reader));
@@ -189,7 +194,7 @@ async fn drain(from: Option<impl AsyncRead + Unpin>, to: Option<Writer>) {
 }
 
 /// As kubectl reads it: success, or the exit code as a cause.
-fn told(status: ExitStatus) -> Value {
+fn status_object(status: ExitStatus) -> Value {
     let code = super::child::exit_code(status);
     if code == 0 {
         return json!({"metadata": {}, "status": "Success"});
@@ -207,20 +212,20 @@ mod tests {
 
     #[test]
     fn a_wish_names_its_command_and_streams() {
-        let wish = Wish::read("command=sh&command=-c&command=echo%20a+b&input=1&output=1&error=1&tty=0");
-        assert_eq!(wish.command, ["sh", "-c", "echo a b"]);
-        assert_eq!(wish.streams(), ["error", "stdin", "stdout", "stderr"]);
-        let wish = Wish::read("command=sh&input=1&output=1&error=1&tty=1");
-        assert_eq!(wish.streams(), ["error", "stdin", "stdout", "resize"]);
+        let request = ExecRequest::read("command=sh&command=-c&command=echo%20a+b&input=1&output=1&error=1&tty=0");
+        assert_eq!(request.command, ["sh", "-c", "echo a b"]);
+        assert_eq!(request.streams(), ["error", "stdin", "stdout", "stderr"]);
+        let request = ExecRequest::read("command=sh&input=1&output=1&error=1&tty=1");
+        assert_eq!(request.streams(), ["error", "stdin", "stdout", "resize"]);
     }
 
     #[test]
     fn the_exit_code_is_a_cause() {
         use std::os::unix::process::ExitStatusExt as _;
-        assert_eq!(told(ExitStatus::from_raw(0))["status"], "Success");
+        assert_eq!(status_object(ExitStatus::from_raw(0))["status"], "Success");
         let table = [(3 << 8, "3"), (9, "137")];
         for (raw, code) in table {
-            assert_eq!(told(ExitStatus::from_raw(raw))["details"]["causes"][0]["message"], code);
+            assert_eq!(status_object(ExitStatus::from_raw(raw))["details"]["causes"][0]["message"], code);
         }
     }
 }

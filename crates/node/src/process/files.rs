@@ -42,7 +42,7 @@ pub(super) fn directory(path: &Path, mode: u32) -> std::io::Result<()> {
 /// Makes a directory hold these files and no others; `group` may read them.
 pub(super) fn write_all(volume: &Path, files: &Files, group: Option<u32>) -> std::io::Result<()> {
     if let Some(name) = files.keys().find(|name| !stays_inside(name)) {
-        return Err(std::io::Error::other(format!("the path {name} leads out of the volume")));
+        return Err(std::io::Error::other(format!("path {name} is outside of the volume")));
     }
     directory(volume, 0o755)?;
     let before = std::fs::read_link(volume.join(DATA)).ok();

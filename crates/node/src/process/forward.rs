@@ -43,8 +43,8 @@ async fn connection(ip: Ipv4Addr, data: Stream, error: Stream) {
 }
 
 async fn forward(ip: Ipv4Addr, mut data: Stream) -> Result<(), String> {
-    let port = data.header("port").parse::<u16>().map_err(|_| "the stream names no port".to_owned())?;
-    let refused = |error: std::io::Error| format!("nothing answers on port {port} of the pod ({ip}): {error}");
+    let port = data.header("port").parse::<u16>().map_err(|_| "the stream has no port header".to_owned())?;
+    let refused = |error: std::io::Error| format!("could not connect to port {port} of the pod ({ip}): {error}");
     let connected = TcpStream::connect((ip, port)).await.map_err(refused);
     let mut stream = match connected {
         Ok(stream) => stream,

@@ -26,7 +26,7 @@ pub(super) async fn carry_out(target: &Target<'_>, hook: &LifecycleHandler) -> R
 }
 
 /// The hook before the end counts against the grace period; what is left of it is returned, and what went wrong.
-pub(super) async fn before_end(
+pub(super) async fn pre_stop(
     target: &Target<'_>,
     hook: Option<&LifecycleHandler>,
     grace: Duration,

@@ -18,7 +18,7 @@ pub(super) struct Identity {
 }
 
 /// What container runtimes leave to containers.
-const USUAL: [&str; 14] = [
+const DEFAULT_CAPABILITIES: [&str; 14] = [
     "audit_write",
     "chown",
     "dac_override",
@@ -50,8 +50,10 @@ fn capabilities(context: Option<&SecurityContext>) -> Option<BTreeSet<String>> {
     if add.contains("all") {
         return None;
     }
-    let usual =
-        USUAL.iter().map(|name| (*name).to_owned()).filter(|name| !drop.contains("all") && !drop.contains(name));
+    let usual = DEFAULT_CAPABILITIES
+        .iter()
+        .map(|name| (*name).to_owned())
+        .filter(|name| !drop.contains("all") && !drop.contains(name));
     Some(usual.chain(add).collect())
 }
 
@@ -64,7 +66,7 @@ impl Identity {
         let group = own.and_then(|own| own.run_as_group).or(of_pod.and_then(|pod| pod.run_as_group));
         let not_root = own.and_then(|own| own.run_as_non_root).or(of_pod.and_then(|pod| pod.run_as_non_root));
         if not_root == Some(true) && user.unwrap_or(0) == 0 && (user.is_some() || is_root()) {
-            return Err("container has runAsNonRoot and would run as root: give it runAsUser".to_owned());
+            return Err("container has runAsNonRoot and would run as root: set runAsUser".to_owned());
         }
         let mut groups: Vec<i64> = of_pod.and_then(|pod| pod.supplemental_groups.clone()).unwrap_or_default();
         groups.extend(of_pod.and_then(|pod| pod.fs_group));
@@ -73,13 +75,13 @@ impl Identity {
     }
 
     /// What this node cannot give, in words for an event.
-    pub fn beyond_reach(&self) -> Option<String> {
+    pub fn unsupported(&self) -> Option<String> {
         let wanted = self.user.filter(|_| !is_root())?;
-        Some(format!("runAsUser {wanted} is not honoured: only a node that runs as root can start processes of others"))
+        Some(format!("runAsUser {wanted} is ignored: only a node that runs as root can start processes as other users"))
     }
 
     /// The words before a command that make it run as this one.
-    pub fn words(&self) -> Vec<String> {
+    pub fn command_prefix(&self) -> Vec<String> {
         let mut words = vec![];
         if is_root() && (self.user.is_some() || self.group.is_some() || !self.groups.is_empty()) {
             words.push(format!("--reuid={}", self.user.unwrap_or(0)));
@@ -130,10 +132,10 @@ mod tests {
         let found = found.unwrap();
         assert_eq!((found.user, &found.groups[..]), (Some(5), &[8, 7][..]));
         if is_root() {
-            assert_eq!(found.words()[..4], ["setpriv", "--reuid=5", "--regid=0", "--groups=8,7"]);
-            assert_eq!(found.beyond_reach(), None);
+            assert_eq!(found.command_prefix()[..4], ["setpriv", "--reuid=5", "--regid=0", "--groups=8,7"]);
+            assert_eq!(found.unsupported(), None);
         }
-        assert!(identity(json!({}), json!({"privileged": true})).unwrap().words().is_empty());
+        assert!(identity(json!({}), json!({"privileged": true})).unwrap().command_prefix().is_empty());
     }
 
     #[test]
@@ -142,7 +144,7 @@ mod tests {
         assert_eq!(of(json!({"capabilities": {"add": ["ALL"]}})), None);
         let few = of(json!({"capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN"]}})).unwrap();
         assert_eq!(few, BTreeSet::from(["net_admin".to_owned()]));
-        assert_eq!(of(json!({"capabilities": {"drop": ["KILL"]}})).unwrap().len(), USUAL.len() - 1);
+        assert_eq!(of(json!({"capabilities": {"drop": ["KILL"]}})).unwrap().len(), DEFAULT_CAPABILITIES.len() - 1);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Flows: request -> the pod and the container that it names -> words, or a connection that becomes streams. Holds: only clients with a
 //! certificate of the plane's authority are served.
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,13 +24,12 @@ use tokio_rustls::TlsAcceptor;
 
 use super::{KubeletTls, Node, NodeError, container_logs, exec, forward, spdy};
 
-/// Where kubelets listen; another one is taken if this one is not free.
-const PORT: u16 = 10250;
 /// The client closes the connection when it has read everything.
 const LINGER: Duration = Duration::from_secs(5);
 
 const EXEC: &str = "v4.channel.k8s.io";
-const NO_ATTACH: &str = "the input of a container that runs as a process is closed, there is nothing to attach to: use `kubectl logs -f` or `kubectl exec`";
+const NO_ATTACH: &str =
+    "attach is not supported, containers run as processes with closed input: use `kubectl logs -f` or `kubectl exec`";
 
 pub(super) type Body = BoxBody<Bytes, std::io::Error>;
 
@@ -37,12 +37,9 @@ pub(super) type Body = BoxBody<Bytes, std::io::Error>;
 pub(super) async fn start(node: &Arc<Node>, tasks: &mut JoinSet<()>) -> Result<Option<u16>, NodeError> {
     let Some(tls) = &node.options.kubelet else { return Ok(None) };
     let acceptor = acceptor(tls).map_err(NodeError::Kubelet)?;
-    let listener = match TcpListener::bind((node.options.address, PORT)).await {
-        Ok(listener) => Ok(listener),
-        Err(_) => TcpListener::bind((node.options.address, 0)).await,
-    };
     let failed = |error: std::io::Error| NodeError::Kubelet(error.to_string());
-    let listener = listener.map_err(failed)?;
+    let ports = [tls.port, 0].map(|port| SocketAddr::from((node.options.address, port)));
+    let listener = TcpListener::bind(&ports[..]).await.map_err(failed)?;
     let port = listener.local_addr().map_err(failed)?.port();
     let node = node.clone();
     tasks.spawn(async move {
@@ -67,7 +64,7 @@ async fn connection(node: Arc<Node>, acceptor: TlsAcceptor, stream: tokio::net::
     });
     let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
     if let Err(error) = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "a connection of the API server broke");
+        tracing::debug!(%error, "a connection from the API server failed");
     }
 }
 
@@ -91,7 +88,7 @@ async fn answer(node: &Arc<Node>, request: Request<Incoming>) -> Response<Body> 
     let path = request.uri().path().trim_matches('/').to_owned();
     let query = request.uri().query().unwrap_or_default().to_owned();
     match path.split('/').collect::<Vec<_>>()[..] {
-        ["healthz"] => said(StatusCode::OK, "ok"),
+        ["healthz"] => text_response(StatusCode::OK, "ok"),
         ["containerLogs", namespace, name, container] => {
             container_logs::answer(node, namespace, name, container, &query).await
         }
@@ -102,7 +99,7 @@ async fn answer(node: &Arc<Node>, request: Request<Incoming>) -> Response<Body> 
             port_forward(node, request, namespace, name)
         }
         ["attach", ..] => upgraded(request, EXEC, |opened| exec::refuse(opened, NO_ATTACH)),
-        _ => said(StatusCode::NOT_FOUND, "pods that run as processes have logs, exec and port-forward"),
+        _ => text_response(StatusCode::NOT_FOUND, "only logs, exec and port-forward are supported"),
     }
 }
 
@@ -115,19 +112,19 @@ fn exec_in(
     query: &str,
 ) -> Response<Body> {
     let pod = node.watched.pods.get(namespace, name).and_then(|pod| pod.uid());
-    let Some(place) = pod.and_then(|uid| node.places.get(&uid, container)) else {
-        let message = format!("container {container} of pod {namespace}/{name} does not run on this node right now");
-        return said(StatusCode::NOT_FOUND, &message);
+    let Some(context) = pod.and_then(|uid| node.exec_contexts.get(&uid, container)) else {
+        let message = format!("container {container} of pod {namespace}/{name} is not running on this node");
+        return text_response(StatusCode::NOT_FOUND, &message);
     };
-    let (wish, sight) = (exec::Wish::read(query), node.sight.clone());
-    upgraded(request, EXEC, move |opened| exec::serve(opened, wish, place, sight))
+    let (command, isolation) = (exec::ExecRequest::read(query), node.isolation.clone());
+    upgraded(request, EXEC, move |opened| exec::serve(opened, command, context, isolation))
 }
 
 fn port_forward(node: &Arc<Node>, request: Request<Incoming>, namespace: &str, name: &str) -> Response<Body> {
     let pod = node.watched.pods.get(namespace, name);
     let ip = pod.and_then(|pod| pod.status.as_ref()?.pod_ip.as_ref()?.parse().ok());
     let Some(ip) = ip else {
-        return said(StatusCode::NOT_FOUND, &format!("pod {namespace}/{name} has no address on this node"));
+        return text_response(StatusCode::NOT_FOUND, &format!("pod {namespace}/{name} has no address on this node"));
     };
     upgraded(request, "portforward.k8s.io", move |opened| forward::serve(opened, ip))
 }
@@ -146,8 +143,8 @@ where
         header(name).flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
     };
     if !spoken("upgrade", "SPDY/3.1") || !spoken("x-stream-protocol-version", protocol) {
-        let message = format!("only SPDY/3.1 with the protocol {protocol} is spoken here");
-        return said(StatusCode::BAD_REQUEST, &message);
+        let message = format!("only SPDY/3.1 with protocol {protocol} is supported");
+        return text_response(StatusCode::BAD_REQUEST, &message);
     }
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
@@ -157,7 +154,7 @@ where
         // What was written last must arrive before the connection is closed.
         let _ = tokio::time::timeout(LINGER, tasks.join_all()).await;
     });
-    let mut response = said(StatusCode::SWITCHING_PROTOCOLS, "");
+    let mut response = text_response(StatusCode::SWITCHING_PROTOCOLS, "");
     let headers = response.headers_mut();
     headers.insert("connection", HeaderValue::from_static("Upgrade"));
     headers.insert("upgrade", HeaderValue::from_static("SPDY/3.1"));
@@ -165,11 +162,11 @@ where
     response
 }
 
-pub(super) fn said(status: StatusCode, message: &str) -> Response<Body> {
-    plain(status, Bytes::from(message.to_owned()))
+pub(super) fn text_response(status: StatusCode, message: &str) -> Response<Body> {
+    response(status, Bytes::from(message.to_owned()))
 }
 
-pub(super) fn plain(status: StatusCode, bytes: Bytes) -> Response<Body> {
+pub(super) fn response(status: StatusCode, bytes: Bytes) -> Response<Body> {
     let mut response = Response::new(Full::new(bytes).map_err(|never| match never {}).boxed());
     *response.status_mut() = status;
     response

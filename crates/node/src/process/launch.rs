@@ -11,103 +11,116 @@ use k8s_openapi::api::core::v1::VolumeMount;
 use kube::ResourceExt as _;
 
 use super::child::Run;
-use super::container::Job;
+use super::container::ContainerRunner;
 use super::environment::{environment, quantity};
+use super::exec_context::ExecContext;
 use super::expand::expand;
 use super::identity::Identity;
-use super::log::Kept;
-use super::memory::Room;
+use super::isolation::Entry;
+use super::log::LogFormat;
+use super::memory::MemoryGroup;
 use super::mounts::Mounts;
-use super::places::Place;
 use super::program::{Chosen, choose};
-use super::sight::Entry;
-use super::view::{Bind, View, Wanted};
+use super::rootfs::{Bind, Rootfs, RootfsSpec};
 use super::{Program, files};
 
 /// Reason and message, as they stand in a waiting state.
-pub(super) type NoLaunch = (&'static str, String);
+pub(super) type LaunchError = (&'static str, String);
 
 /// A container that is ready to go.
 pub(super) struct Launch {
     pub run: Run,
-    pub place: Place,
+    pub context: ExecContext,
     pub program: Option<Program>,
     /// Its own view, which goes with it.
-    pub view: Option<View>,
+    pub rootfs: Option<Rootfs>,
     /// Where it may leave its last words.
-    pub last_words: PathBuf,
+    pub termination_log: PathBuf,
     /// What it may hold of the memory, if that is limited.
-    pub room: Option<Room>,
+    pub memory_group: Option<MemoryGroup>,
 }
 
 /// What the words of an image may refer to: `$(HANGAR_POD_IP)`.
 const POD_IP: &str = "HANGAR_POD_IP";
 const TERMINATION_LOG: &str = "/dev/termination-log";
 
-impl Job {
-    pub(super) async fn launch(&self) -> Result<Launch, NoLaunch> {
+impl ContainerRunner {
+    pub(super) async fn launch(&self) -> Result<Launch, LaunchError> {
         let config = |message: String| ("CreateContainerConfigError", message);
         let broken = |error: std::io::Error| config(error.to_string());
         let identity = Identity::of(&self.pod, &self.container).map_err(config)?;
         let env = environment(&self.node, &self.pod, &self.container, self.ip).map_err(|e| config(e.to_string()))?;
         let binds = self.binds(&env).map_err(config)?;
-        let mounts = match self.node.sight.ground {
+        let mounts = match self.node.isolation.host_root {
             Some(_) => Mounts::default(),
             None => Mounts::new(binds.iter().map(|bind| (bind.at.display().to_string(), bind.from.clone()))),
         };
         let (path, args, program) = self.program(&env, &mounts, &binds).await.map_err(|said| ("ErrImagePull", said))?;
         let address = BTreeMap::from([(POD_IP.to_owned(), self.ip.to_string())]);
-        let args = if program.as_ref().is_some_and(|one| !one.machine) {
+        let args = if program.as_ref().is_some_and(|one| !one.is_host_shell) {
             args.iter().map(|word| expand(word, &address)).collect()
         } else {
             args
         };
         let own = self.directory.join(&self.container.name);
         files::private_directory(&own).map_err(broken)?;
-        let restarts = self.board.snapshot().get(self.index).map_or(0, |record| record.restarts);
+        let restarts = self.states.snapshot().get(self.index).map_or(0, |record| record.restarts);
         let number = next_run(&own, restarts);
-        let last_words = own.join(format!("{number}.last"));
-        empty_for_all(&last_words).map_err(broken)?;
+        let termination_log = own.join(format!("{number}.last"));
+        empty_for_all(&termination_log).map_err(broken)?;
         let env: BTreeMap<String, String> =
             env.into_iter().map(|(name, value)| (name, mounts.rewrite(&value))).collect();
-        let path = self.seen_at(path, program.as_ref());
+        let path = self.container_path(path, program.as_ref());
         let (path, args) = past_shells(&env, path, args);
-        let hosts = self.node.names.of(&self.node, &self.pod).map_err(broken)?;
+        let hosts = self.node.hosts_files.of(&self.node, &self.pod).map_err(broken)?;
         let home = self.node.options.home.clone();
-        let room = self.memory_limit().map(|limit| {
+        let memory_group = self.memory_limit().map(|limit| {
             // Without a view nobody is there who could join a group in time.
-            let memory = self.node.sight.ground.as_ref().map(|_| self.node.memory.clone()).unwrap_or_default();
-            memory.room(&format!("{}-{}-{number}", self.pod.uid().unwrap_or_default(), self.container.name), limit)
+            let memory = self.node.isolation.host_root.as_ref().map(|_| self.node.memory.clone()).unwrap_or_default();
+            memory.group(&format!("{}-{}-{number}", self.pod.uid().unwrap_or_default(), self.container.name), limit)
         });
-        let (inside, directory, door) = (None, own.clone(), room.as_ref().and_then(Room::door));
-        let mut place = Place { env, mounts, directory, hosts, home: home.clone(), identity, inside, door };
-        let (view, path, args) = match &self.node.sight.ground {
-            Some(ground) => {
-                let wanted = self.wanted(binds, &place.hosts, &last_words, program.as_ref());
-                let view = View::lay_out(ground, &own.join(format!("view-{number}")), &wanted).map_err(broken)?;
-                let working = self.container.working_dir.as_deref().filter(|path| !path.is_empty()).unwrap_or("/");
-                let door = place.door.as_ref().map(|door| door.display().to_string()).unwrap_or_default();
-                let entry = Entry { hostname: &wanted.hostname, working, identity: place.identity.clone(), door };
-                let (path, args) = self.node.sight.with_view(&view, &entry, path, args);
-                (Some(view), path, args)
+        let (pid, directory, cgroup_procs) =
+            (None, own.clone(), memory_group.as_ref().and_then(MemoryGroup::cgroup_procs));
+        let mut context =
+            ExecContext { env, mounts, directory, hosts, home: home.clone(), identity, pid, cgroup_procs };
+        let (rootfs, path, args) = match &self.node.isolation.host_root {
+            Some(host_root) => {
+                let rootfs_spec = self.rootfs_spec(binds, &context.hosts, &termination_log, program.as_ref());
+                let rootfs =
+                    Rootfs::build(host_root, &own.join(format!("view-{number}")), &rootfs_spec).map_err(broken)?;
+                let working_directory =
+                    self.container.working_dir.as_deref().filter(|path| !path.is_empty()).unwrap_or("/");
+                let cgroup_procs = context
+                    .cgroup_procs
+                    .as_ref()
+                    .map(|cgroup_procs| cgroup_procs.display().to_string())
+                    .unwrap_or_default();
+                let entry = Entry {
+                    hostname: &rootfs_spec.hostname,
+                    working_directory,
+                    identity: context.identity.clone(),
+                    cgroup_procs,
+                };
+                let (path, args) = self.node.isolation.in_rootfs(&rootfs, &entry, path, args);
+                (Some(rootfs), path, args)
             }
             None => {
-                let working = self.container.working_dir.as_deref().map(|path| place.mounts.real(path));
-                place.directory = working.filter(|path| path.is_dir()).unwrap_or(own.clone());
-                let (path, args) = self.node.sight.with_names(&place.hosts, path, args);
+                let working_directory = self.container.working_dir.as_deref().map(|path| context.mounts.real(path));
+                context.directory = working_directory.filter(|path| path.is_dir()).unwrap_or(own.clone());
+                let (path, args) = self.node.isolation.with_hosts_file(&context.hosts, path, args);
                 (None, path, args)
             }
         };
         let run = Run {
             program: path,
             args,
-            env: place.env.clone(),
-            directory: place.directory.clone(),
+            env: context.env.clone(),
+            directory: context.directory.clone(),
             log: own.join(format!("{number}.log")),
-            kept: Kept::Stamped,
+            log_format: LogFormat::Timestamped,
             home,
         };
-        Ok(Launch { run, place, program, view, last_words, room })
+        Ok(Launch { run, context, program, rootfs, termination_log, memory_group })
     }
 
     fn memory_limit(&self) -> Option<u64> {
@@ -117,18 +130,26 @@ impl Job {
     }
 
     /// By which path a container runs the program of its image.
-    fn seen_at(&self, path: PathBuf, program: Option<&Program>) -> PathBuf {
-        let Some(program) = program.filter(|one| self.node.sight.ground.is_some() && !one.machine) else { return path };
+    fn container_path(&self, path: PathBuf, program: Option<&Program>) -> PathBuf {
+        let Some(program) = program.filter(|one| self.node.isolation.host_root.is_some() && !one.is_host_shell) else {
+            return path;
+        };
         let seen = program_paths(program);
         let named = self.container.command.iter().flatten().next().map(PathBuf::from);
         named.filter(|named| seen.contains(named)).or_else(|| seen.into_iter().next()).unwrap_or(path)
     }
 
-    fn wanted(&self, mut binds: Vec<Bind>, hosts: &Path, last_words: &Path, program: Option<&Program>) -> Wanted {
+    fn rootfs_spec(
+        &self,
+        mut binds: Vec<Bind>,
+        hosts: &Path,
+        termination_log: &Path,
+        program: Option<&Program>,
+    ) -> RootfsSpec {
         let spec = self.pod.spec.as_ref();
         let said_at = self.container.termination_message_path.as_deref().filter(|path| !path.is_empty());
         let said_at = PathBuf::from(said_at.unwrap_or(TERMINATION_LOG));
-        for (from, at) in [(hosts.to_owned(), PathBuf::from("/etc/hosts")), (last_words.to_owned(), said_at)] {
+        for (from, at) in [(hosts.to_owned(), PathBuf::from("/etc/hosts")), (termination_log.to_owned(), said_at)] {
             // A volume of the pod goes before what every container has.
             if !binds.iter().any(|bind| bind.at == at) {
                 binds.push(Bind { from, at, read_only: false });
@@ -144,7 +165,7 @@ impl Job {
         }
         let security = self.container.security_context.as_ref();
         let name = spec.and_then(|spec| spec.hostname.clone()).unwrap_or_else(|| self.pod.name_any());
-        Wanted {
+        RootfsSpec {
             hostname: name.chars().take(63).collect::<String>().trim_end_matches(['-', '.']).to_owned(),
             binds,
             files: program.map(|program| program.files.clone()).unwrap_or_default(),
@@ -194,9 +215,9 @@ impl Job {
 }
 
 fn program_paths(program: &Program) -> Vec<PathBuf> {
-    match (program.seen_at.is_empty(), program.path.file_name()) {
-        (true, Some(name)) if !program.machine => vec![Path::new("/usr/local/bin").join(name)],
-        _ => program.seen_at.clone(),
+    match (program.container_paths.is_empty(), program.path.file_name()) {
+        (true, Some(name)) if !program.is_host_shell => vec![Path::new("/usr/local/bin").join(name)],
+        _ => program.container_paths.clone(),
     }
 }
 
@@ -214,7 +235,7 @@ fn inside(volume: &Path, sub_path: &str) -> Result<PathBuf, String> {
     let (root, path) = (volume.canonicalize().map_err(said)?, volume.join(sub_path));
     let existing = path.ancestors().find_map(|ancestor| ancestor.canonicalize().ok());
     if !existing.is_some_and(|existing| existing.starts_with(&root)) || path.is_symlink() && !path.exists() {
-        return Err(format!("subPath {sub_path} leads out of the volume"));
+        return Err(format!("subPath {sub_path} is outside of the volume"));
     }
     if !path.exists() {
         std::fs::create_dir_all(&path).map_err(said)?;
@@ -260,7 +281,7 @@ fn next_run(directory: &Path, restarts: i32) -> i32 {
     // A node that was killed leaves layers behind.
     for entry in directory.read_dir().into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with("view-") {
-            View { directory: entry.path() }.remove();
+            Rootfs { directory: entry.path() }.remove();
         }
     }
     next

@@ -33,7 +33,7 @@ impl Listeners {
                     self.open.insert(address, proxy);
                 }
                 Err(error) => {
-                    let why = format!("{address} cannot be listened on: {error}{}", advice(&error));
+                    let why = format!("cannot listen on {address}: {error}{}", advice(&error));
                     if self.refused.insert(address, why).is_none() {
                         new.push(address);
                     }
@@ -62,7 +62,7 @@ fn advice(error: &std::io::Error) -> &'static str {
         std::io::ErrorKind::PermissionDenied => {
             "; choose a port above 1023, or lower net.ipv4.ip_unprivileged_port_start (pods find the API server without it)"
         }
-        std::io::ErrorKind::AddrInUse => "; another program holds the port, perhaps on all addresses",
+        std::io::ErrorKind::AddrInUse => "; another program listens on the port, perhaps on all addresses",
         _ => "",
     }
 }

@@ -49,14 +49,19 @@ pub fn older(path: &Path) -> PathBuf {
 
 /// Whether lines are kept as they come, or with the time and the stream that they came on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
-    AsItCame,
-    Stamped,
+pub enum LogFormat {
+    Raw,
+    Timestamped,
 }
 
 /// Copies two pipes into one log until both end. A log that cannot be written must not block its process, so reading goes on.
-pub async fn collect(mut log: RotatingLog, out: impl AsyncRead + Unpin, err: impl AsyncRead + Unpin, kept: Kept) {
-    let (mut out, mut err) = (Pipe::new(out, "stdout", kept), Pipe::new(err, "stderr", kept));
+pub async fn collect(
+    mut log: RotatingLog,
+    out: impl AsyncRead + Unpin,
+    err: impl AsyncRead + Unpin,
+    log_format: LogFormat,
+) {
+    let (mut out, mut err) = (Pipe::new(out, "stdout", log_format), Pipe::new(err, "stderr", log_format));
     let mut broken = false;
     while out.open || err.open {
         let bytes = tokio::select! {
@@ -78,7 +83,7 @@ const LONGEST_LINE: usize = 16 * 1024;
 struct Pipe<R> {
     from: R,
     name: &'static str,
-    kept: Kept,
+    log_format: LogFormat,
     open: bool,
     buffer: Vec<u8>,
     /// The beginning of a line whose end has not come yet.
@@ -86,8 +91,8 @@ struct Pipe<R> {
 }
 
 impl<R: AsyncRead + Unpin> Pipe<R> {
-    fn new(from: R, name: &'static str, kept: Kept) -> Self {
-        Self { from, name, kept, open: true, buffer: vec![0; 8192], begun: vec![] }
+    fn new(from: R, name: &'static str, log_format: LogFormat) -> Self {
+        Self { from, name, log_format, open: true, buffer: vec![0; 8192], begun: vec![] }
     }
 
     /// What is to be written next. Safe to drop: only the read waits.
@@ -95,7 +100,7 @@ impl<R: AsyncRead + Unpin> Pipe<R> {
         let count = self.from.read(&mut self.buffer).await.unwrap_or(0);
         self.open = count > 0;
         let bytes = &self.buffer[..count];
-        if self.kept == Kept::AsItCame {
+        if self.log_format == LogFormat::Raw {
             return bytes.to_vec();
         }
         self.begun.extend(bytes);
@@ -119,7 +124,7 @@ fn stamp(out: &mut Vec<u8>, stream: &str, tag: &str, words: &[u8]) {
 }
 
 /// Time, whether its end came with it, and words of a line that was kept with them.
-pub fn stamped_line(line: &[u8]) -> Option<(&str, bool, &[u8])> {
+pub fn timestamped_line(line: &[u8]) -> Option<(&str, bool, &[u8])> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let mut parts = line.splitn(4, |byte| *byte == b' ');
     let time = std::str::from_utf8(parts.next()?).ok()?;
@@ -162,7 +167,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.log");
         let log = RotatingLog::open(&path, LIMIT).await.unwrap();
-        collect(log, &b"one\n"[..], &b"two\n"[..], Kept::AsItCame).await;
+        collect(log, &b"one\n"[..], &b"two\n"[..], LogFormat::Raw).await;
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.contains("one\n") && text.contains("two\n"));
         assert_eq!(tail(&path, 1).lines().count(), 1);
@@ -173,11 +178,11 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.log");
         let log = RotatingLog::open(&path, LIMIT).await.unwrap();
-        collect(log, &b"one\ntwo\nhalf"[..], &b""[..], Kept::Stamped).await;
+        collect(log, &b"one\ntwo\nhalf"[..], &b""[..], LogFormat::Timestamped).await;
         let text = std::fs::read(&path).unwrap();
-        let lines = text.split_inclusive(|byte| *byte == b'\n').map(|line| stamped_line(line).unwrap());
+        let lines = text.split_inclusive(|byte| *byte == b'\n').map(|line| timestamped_line(line).unwrap());
         let found: Vec<_> = lines.map(|(_, whole, words)| (whole, words.to_vec())).collect();
         assert_eq!(found, [(true, b"one".to_vec()), (true, b"two".to_vec()), (false, b"half".to_vec())]);
-        assert_eq!(stamped_line(b"just words of a log\n"), None);
+        assert_eq!(timestamped_line(b"just words of a log\n"), None);
     }
 }

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+const POLL_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Which files of a control group say what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) struct Memory(Option<(PathBuf, Version)>);
 
 /// A container's limit, in force.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct MemoryGroup {
     limit: u64,
     group: Option<(PathBuf, Version)>,
 }
@@ -40,7 +40,7 @@ impl Memory {
     }
 
     /// Takes the groups away that are no longer in use, and the place for them if it is empty.
-    pub fn leave(&self) {
+    pub fn remove_groups(&self) {
         if let Some((base, _)) = &self.0 {
             for entry in base.read_dir().into_iter().flatten().flatten() {
                 let _ = std::fs::remove_dir(entry.path());
@@ -50,10 +50,10 @@ impl Memory {
     }
 
     /// Room for one run of a container.
-    pub fn room(&self, name: &str, limit: u64) -> Room {
+    pub fn group(&self, name: &str, limit: u64) -> MemoryGroup {
         let group = self.0.as_ref().and_then(|(base, version)| {
             let path = base.join(name);
-            open(base, *version)?;
+            open_base(base, *version)?;
             std::fs::create_dir(&path).ok()?;
             let file = if *version == Version::One { "memory.limit_in_bytes" } else { "memory.max" };
             if std::fs::write(path.join(file), limit.to_string()).is_err() {
@@ -65,31 +65,31 @@ impl Memory {
             let _ = std::fs::write(path.join("memory.swap.max"), "0");
             Some((path, *version))
         });
-        Room { limit, group }
+        MemoryGroup { limit, group }
     }
 }
 
-impl Room {
+impl MemoryGroup {
     /// The file into which a process writes its id to be limited.
-    pub fn door(&self) -> Option<PathBuf> {
+    pub fn cgroup_procs(&self) -> Option<PathBuf> {
         self.group.as_ref().map(|(path, _)| path.join("cgroup.procs"))
     }
 
     /// Returns when the processes of a group hold more than they may; never where the system watches by itself.
-    pub async fn overrun(&self, group: u32) {
+    pub async fn exceeded(&self, group: u32) {
         loop {
             if self.group.is_none() && held(group) > self.limit {
                 return;
             }
             match self.group {
                 Some(_) => return std::future::pending().await,
-                None => tokio::time::sleep(LOOK_AGAIN).await,
+                None => tokio::time::sleep(POLL_INTERVAL).await,
             }
         }
     }
 
     /// Whether the system had to end something.
-    pub fn was_overrun(&self) -> bool {
+    pub fn was_oom_killed(&self) -> bool {
         let Some((path, version)) = &self.group else { return false };
         let file = if *version == Version::One { "memory.oom_control" } else { "memory.events" };
         let text = std::fs::read_to_string(path.join(file)).unwrap_or_default();
@@ -97,7 +97,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for MemoryGroup {
     fn drop(&mut self) {
         if let Some((path, _)) = &self.group {
             // What is still in it is on its way out; then the next start of the node removes it.
@@ -107,7 +107,7 @@ impl Drop for Room {
 }
 
 /// Makes the place for a home's groups, if the system lets us.
-fn open(base: &Path, version: Version) -> Option<()> {
+fn open_base(base: &Path, version: Version) -> Option<()> {
     // Another container may be as far.
     if std::fs::create_dir(base).is_err() && !base.is_dir() {
         return None;
@@ -167,13 +167,13 @@ mod tests {
             env: super::super::child::base_env(),
             directory: directory.path().to_owned(),
             log: directory.path().join("log"),
-            kept: super::super::Kept::AsItCame,
+            log_format: super::super::LogFormat::Raw,
             home: directory.path().to_owned(),
         };
         let mut child = super::super::Child::start(&run).await.unwrap();
-        let room = Memory::default().room("x", 20_000_000);
-        room.overrun(child.pid()).await;
+        let group = Memory::default().group("x", 20_000_000);
+        group.exceeded(child.pid()).await;
         child.end(Duration::ZERO).await;
-        assert!(!room.was_overrun() && room.door().is_none());
+        assert!(!group.was_oom_killed() && group.cgroup_procs().is_none());
     }
 }

@@ -10,23 +10,27 @@ mod address_verdict;
 mod addresses;
 mod admission;
 mod balancer_addresses;
-mod board;
 mod child;
 mod claims;
+mod cleanup;
+mod client_hello;
 mod container;
 mod container_logs;
+mod container_states;
 mod empty_dir;
 mod environment;
 mod events;
 mod exec;
+mod exec_context;
 mod expand;
 mod files;
 mod forward;
-mod ground;
 mod grpc_health;
-mod hello;
 mod hooks;
+mod host_root;
+mod hosts_file;
 mod identity;
+mod isolation;
 mod kubelet;
 mod launch;
 mod listeners;
@@ -34,28 +38,24 @@ mod lo;
 mod log;
 mod memory;
 mod mounts;
-mod names;
-mod outside;
-mod places;
 mod pod;
 mod pods;
 mod probe;
+mod probe_loop;
 mod program;
 mod proxy;
 mod pull;
 mod register;
 mod restart;
+mod rootfs;
 mod sequence;
-mod service_terms;
+mod service_settings;
 mod services;
-mod sight;
 mod sni;
 mod spdy;
 mod status;
 mod terminal;
 mod tokens;
-mod view;
-mod vigil;
 mod volumes;
 mod watch;
 
@@ -68,8 +68,8 @@ use ipnet::Ipv4Net;
 use tokio_util::sync::CancellationToken;
 
 pub use child::{Child, Run, markers};
-pub use log::{Kept, LIMIT as LOG_LIMIT, RotatingLog, older as older_log, tail as log_tail};
-pub use outside::{clear, remove_pods, remove_tree};
+pub use cleanup::{clean_up, remove_pods, remove_tree};
+pub use log::{LIMIT as LOG_LIMIT, LogFormat, RotatingLog, older as older_log, tail as log_tail};
 pub use sni::install_gateway_api;
 
 /// Finds the program that an image stands for.
@@ -108,14 +108,14 @@ pub struct Program {
     /// Flags that were removed because this version does not know them.
     pub dropped_flags: Vec<String>,
     /// The words it is started with if the container gives neither command nor arguments.
-    pub words: Vec<String>,
+    pub default_args: Vec<String>,
     /// Where containers with a root of their own find it; it is run by the first of these paths. Empty: in `/usr/local/bin`, or where it is if
     /// it is the machine's.
-    pub seen_at: Vec<PathBuf>,
+    pub container_paths: Vec<PathBuf>,
     /// Files of the image, by path.
     pub files: Vec<ImageFile>,
     /// Not a program of its own: the image stands for the machine's shell and tools.
-    pub machine: bool,
+    pub is_host_shell: bool,
 }
 
 /// A file that an image brings along.
@@ -134,7 +134,7 @@ impl std::fmt::Debug for ImageFile {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "no program is at hand for image {image}: get it with `hangar components fetch`, or name a directory with --components"
+    "no program is installed for image {image}: run `hangar components fetch`, or name a directory with --components"
 )]
 pub struct ImageError {
     pub image: String,
@@ -161,6 +161,8 @@ pub struct NodeOptions {
 /// What the log server shows and whom it believes; all PEM files.
 #[derive(Debug, Clone)]
 pub struct KubeletTls {
+    /// Where it listens; another port is taken if this one is not free.
+    pub port: u16,
     pub certificate: PathBuf,
     pub key: PathBuf,
     pub client_ca: PathBuf,
@@ -187,9 +189,9 @@ pub(crate) struct Node {
     watched: watch::Watched,
     addresses: addresses::Addresses,
     balancers: balancer_addresses::BalancerAddresses,
-    names: names::Names,
-    places: places::Places,
-    sight: sight::Sight,
+    hosts_files: hosts_file::HostsFiles,
+    exec_contexts: exec_context::ExecContexts,
+    isolation: isolation::Isolation,
     memory: memory::Memory,
 }
 
@@ -209,13 +211,25 @@ pub async fn run(
     let addresses = addresses::Addresses::open(options.pod_network, &options.pods_dir);
     let lo = lo::Lo::open(&options.home, lo::Ip::find());
     let balancers = balancer_addresses::BalancerAddresses::new(options.load_balancer_network, lo);
-    let (names, sight) = (names::Names::default(), sight::Sight::find(&options.pods_dir).await);
-    let places = places::Places::default();
+    let (hosts_files, isolation) =
+        (hosts_file::HostsFiles::default(), isolation::Isolation::detect(&options.pods_dir).await);
+    let exec_contexts = exec_context::ExecContexts::default();
     let memory = memory::Memory::find(&options.home);
     // What is still there is of a node that was killed.
-    memory.leave();
-    let node =
-        Arc::new(Node { client, images, options, events, watched, addresses, balancers, names, places, sight, memory });
+    memory.remove_groups();
+    let node = Arc::new(Node {
+        client,
+        images,
+        options,
+        events,
+        watched,
+        addresses,
+        balancers,
+        hosts_files,
+        exec_contexts,
+        isolation,
+        memory,
+    });
     let kubelet_port = kubelet::start(&node, &mut tasks).await?;
     register::register(&node, kubelet_port).await?;
     claims::ensure_storage_class(&node.client).await;
@@ -223,11 +237,11 @@ pub async fn run(
     tasks.spawn(services::run(node.clone()));
     tasks.spawn(sni::run(node.clone()));
     tasks.spawn(claims::run(node.clone()));
-    tasks.spawn(names::run(node.clone()));
+    tasks.spawn(hosts_file::run(node.clone()));
     // Returns when all processes are ended; then the rest may go as well.
     pods::run(node.clone(), shutdown).await;
     tasks.shutdown().await;
     node.balancers.leave();
-    node.memory.leave();
+    node.memory.remove_groups();
     Ok(())
 }

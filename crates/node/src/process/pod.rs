@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Node;
-use super::board::Board;
+use super::container_states::ContainerStates;
 use super::status::{NO_EPHEMERAL, hold_back, pod_status};
 use super::tokens::Tokens;
 use super::volumes::{Prepared, prepare};
@@ -23,7 +23,7 @@ use super::volumes::{Prepared, prepare};
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 const VOLUMES_AGAIN: Duration = Duration::from_secs(30);
 /// What a pod refers to can be news that is still on its way: each kind is watched by itself.
-const NEWS_MAY_LAG: Duration = Duration::from_secs(1);
+const WATCH_LAG: Duration = Duration::from_secs(1);
 /// When the node shuts down, nobody waits for minutes.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
@@ -38,13 +38,13 @@ enum Reason {
 }
 
 /// One pod and everything that its parts share.
-pub(super) struct Life {
+pub(super) struct PodRunner {
     pub node: Arc<Node>,
-    /// As it was when it came here; [`Life::current`] is as it is now.
+    /// As it was when it came here; [`PodRunner::current`] is as it is now.
     pub pod: Arc<Pod>,
     uid: String,
     pub directory: PathBuf,
-    pub board: Arc<Board>,
+    pub states: Arc<ContainerStates>,
     pub stop: watch::Receiver<Option<Duration>>,
     tokens: Tokens,
 }
@@ -53,16 +53,17 @@ pub(super) struct Life {
 pub(super) async fn run(node: Arc<Node>, pod: Arc<Pod>, mut updates: Updates, shutdown: CancellationToken) {
     let uid = pod.uid().unwrap_or_default();
     let directory = node.options.pods_dir.join(&uid);
-    let board = Arc::new(Board::new(&pod));
+    let states = Arc::new(ContainerStates::new(&pod));
     let (stopper, stop) = watch::channel(None);
     let (tokens, own) = (Tokens::default(), directory.clone());
-    let life = Arc::new(Life { node: node.clone(), pod, uid: uid.clone(), directory: own, board, stop, tokens });
-    let over = matches!(phase(&life.pod), Some("Succeeded" | "Failed"));
+    let runner =
+        Arc::new(PodRunner { node: node.clone(), pod, uid: uid.clone(), directory: own, states, stop, tokens });
+    let over = matches!(phase(&runner.pod), Some("Succeeded" | "Failed"));
     let living = tokio::spawn({
-        let life = life.clone();
+        let runner = runner.clone();
         async move {
             if !over {
-                life.live().await;
+                runner.run_to_end().await;
             }
         }
     });
@@ -77,10 +78,10 @@ pub(super) async fn run(node: Arc<Node>, pod: Arc<Pod>, mut updates: Updates, sh
         return;
     }
     if reason != Reason::Gone {
-        life.delete().await;
+        runner.delete().await;
     }
-    if let Err(error) = super::outside::remove_pod(&directory) {
-        tracing::debug!(path = %directory.display(), %error, "a pod's directory could not be removed");
+    if let Err(error) = super::cleanup::remove_pod(&directory) {
+        tracing::debug!(path = %directory.display(), %error, "could not remove a pod's directory");
     }
     node.addresses.release(&uid);
 }
@@ -105,12 +106,12 @@ async fn until_end(updates: &mut Updates, shutdown: &CancellationToken) -> Reaso
     }
 }
 
-impl Life {
+impl PodRunner {
     /// Ends when the pod is stopped or has run to its end.
-    async fn live(self: Arc<Self>) {
+    async fn run_to_end(self: Arc<Self>) {
         if let Some((reason, message)) = super::admission::refused(&self.pod, &self.node.watched.pods.all()) {
             self.node.events.warning(&*self.pod, reason, &message).await;
-            self.board.set_course(|course| course.failed = Some((reason, message)));
+            self.states.set_progress(|progress| progress.failed = Some((reason, message)));
             while !self.write(&mut None, None).await {
                 tokio::time::sleep(TRY_AGAIN).await;
             }
@@ -136,24 +137,24 @@ impl Life {
 
     /// Tries until all volumes are there; None if the pod is stopped before.
     async fn mount(&self, ip: std::net::Ipv4Addr) -> Option<Prepared> {
-        let (began, mut said) = (Instant::now(), String::new());
+        let (began, mut reported) = (Instant::now(), String::new());
         let watched = &self.node.watched;
-        let (mut secrets, mut maps) = (watched.secrets.bell(), watched.config_maps.bell());
-        let (mut claims, mut volumes) = (watched.claims.bell(), watched.volumes.bell());
+        let (mut secrets, mut maps) = (watched.secrets.changes(), watched.config_maps.changes());
+        let (mut claims, mut volumes) = (watched.claims.changes(), watched.volumes.changes());
         let mut stop = self.stop.clone();
         loop {
             let error = match prepare(&self.node, &self.current(), &self.directory, ip, &self.tokens).await {
                 Ok(prepared) => return Some(prepared),
                 Err(error) => error,
             };
-            let early = NEWS_MAY_LAG.saturating_sub(began.elapsed());
-            let again_in = if error.may_be_old_news() && !early.is_zero() {
+            let early = WATCH_LAG.saturating_sub(began.elapsed());
+            let again_in = if error.may_be_stale() && !early.is_zero() {
                 early
             } else {
                 let message = error.to_string();
-                if message != said {
+                if message != reported {
                     self.node.events.warning(&*self.pod, "FailedMount", &message).await;
-                    said = message;
+                    reported = message;
                 }
                 VOLUMES_AGAIN
             };
@@ -170,8 +171,8 @@ impl Life {
 
     /// Brings changes of Secrets, ConfigMaps and the pod's own labels into the files, and fresh tokens.
     async fn refresh(self: Arc<Self>, ip: std::net::Ipv4Addr, mut again_in: Option<Duration>) {
-        let (mut secrets, mut maps) = (self.node.watched.secrets.bell(), self.node.watched.config_maps.bell());
-        let mut pods = self.node.watched.pods.bell();
+        let (mut secrets, mut maps) = (self.node.watched.secrets.changes(), self.node.watched.config_maps.changes());
+        let mut pods = self.node.watched.pods.changes();
         let mut seen = self.current();
         loop {
             let timer = async {
@@ -196,7 +197,7 @@ impl Life {
             match prepare(&self.node, &self.current(), &self.directory, ip, &self.tokens).await {
                 Ok(prepared) => again_in = prepared.again_in,
                 Err(error) => {
-                    tracing::warn!(pod = %self.pod.name_any(), %error, "volumes could not be brought up to date")
+                    tracing::warn!(pod = %self.pod.name_any(), %error, "could not update volumes")
                 }
             }
         }
@@ -204,7 +205,7 @@ impl Life {
 
     async fn report(self: Arc<Self>, ip: std::net::Ipv4Addr) {
         let (mut written, mut seen, mut refused) = (None, self.current(), 0);
-        let mut pods = self.node.watched.pods.bell();
+        let mut pods = self.node.watched.pods.changes();
         loop {
             while !self.write(&mut written, Some(ip)).await {
                 tokio::time::sleep(TRY_AGAIN).await;
@@ -216,7 +217,7 @@ impl Life {
             }
             loop {
                 tokio::select! {
-                    () = self.board.changed.notified() => break,
+                    () = self.states.changed.notified() => break,
                     // Others write conditions that count, and may add containers.
                     _ = pods.changed() => {
                         let now = self.current();
@@ -245,8 +246,8 @@ impl Life {
         if let Some(written) = written.as_ref() {
             pod.status = Some(written.clone());
         }
-        let (records, course) = (self.board.snapshot(), self.board.course());
-        let mut status = pod_status(&pod, &records, &course, ip, self.node.options.address, Timestamp::now());
+        let (records, progress) = (self.states.snapshot(), self.states.progress());
+        let mut status = pod_status(&pod, &records, &progress, ip, self.node.options.address, Timestamp::now());
         hold_back(&current, &mut status);
         if written.as_ref() == Some(&status) {
             return true;
@@ -262,7 +263,7 @@ impl Life {
             // Gone, or another pod of the same name: nothing more to say about this one.
             Err(kube::Error::Api(error)) if error.code == 404 || error.code == 409 => {}
             Err(error) => {
-                tracing::warn!(pod = %self.pod.name_any(), %error, "status could not be written");
+                tracing::warn!(pod = %self.pod.name_any(), %error, "could not write the pod status");
                 return false;
             }
         }

@@ -19,12 +19,12 @@ struct Worker {
 /// Runs until `shutdown`, then waits for the workers to end their processes.
 pub(super) async fn run(node: Arc<Node>, shutdown: CancellationToken) {
     remove_orphans(&node);
-    let mut bell = node.watched.pods.bell();
+    let mut changes = node.watched.pods.changes();
     let mut workers = HashMap::new();
     loop {
         follow(&node, &mut workers, &shutdown);
         tokio::select! {
-            changed = bell.changed() => if changed.is_err() { break },
+            changed = changes.changed() => if changed.is_err() { break },
             () = shutdown.cancelled() => break,
         }
     }
@@ -62,7 +62,7 @@ fn remove_orphans(node: &Node) {
         let uid = entry.file_name().to_string_lossy().into_owned();
         if !present.contains(&uid) {
             node.addresses.release(&uid);
-            let _ = super::outside::remove_pod(&entry.path());
+            let _ = super::cleanup::remove_pod(&entry.path());
         }
     }
 }

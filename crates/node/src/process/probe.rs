@@ -11,22 +11,22 @@ use k8s_openapi::api::core::v1::{Container, ExecAction, HTTPGetAction, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
-use super::places::Place;
-use super::sight::Sight;
+use super::exec_context::ExecContext;
+use super::isolation::Isolation;
 
 /// Looks at something that starts.
-const LOOK_IN_BETWEEN: Duration = Duration::from_millis(250);
+const STARTUP_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Counts answers of one probe.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct ThresholdCounter {
     success: i32,
     failure: i32,
     /// Positive: successes in a row, negative: failures in a row.
     run: i32,
 }
 
-impl Tally {
+impl ThresholdCounter {
     pub fn new(probe: &Probe) -> Self {
         let at_least_one = |threshold: Option<i32>, otherwise| threshold.unwrap_or(otherwise).max(1);
         Self {
@@ -57,19 +57,19 @@ impl Tally {
 /// When to ask: by the clock, as a kubelet does, so that an answer that takes its time does not put off the next question.
 ///
 /// What starts is also looked at in between, if that costs no process: who waits for it waits no longer than it takes.
-pub(super) struct Turns {
+pub(super) struct ProbeTimer {
     ticks: Interval,
     period: Duration,
     due: Instant,
 }
 
-impl Turns {
+impl ProbeTimer {
     pub fn new(probe: &Probe, is_startup: bool) -> Self {
         let period = seconds(probe.period_seconds, 10);
         let delay = Duration::from_secs(u64::try_from(probe.initial_delay_seconds.unwrap_or(0)).unwrap_or(0));
         let due = Instant::now() + delay;
         let eager = is_startup && probe.exec.is_none();
-        let mut ticks = tokio::time::interval_at(due, if eager { LOOK_IN_BETWEEN } else { period });
+        let mut ticks = tokio::time::interval_at(due, if eager { STARTUP_POLL_INTERVAL } else { period });
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         Self { ticks, period, due }
     }
@@ -96,8 +96,8 @@ fn seconds(value: Option<i32>, otherwise: u64) -> Duration {
 pub(super) struct Target<'a> {
     pub container: &'a Container,
     pub ip: Ipv4Addr,
-    pub place: &'a Place,
-    pub sight: &'a Sight,
+    pub context: &'a ExecContext,
+    pub isolation: &'a Isolation,
 }
 
 impl Target<'_> {
@@ -116,10 +116,10 @@ impl Target<'_> {
                 let port = self.port(&IntOrString::Int(action.port))?;
                 super::grpc_health::ask(&self.ip.to_string(), port, action.service.as_deref().unwrap_or_default()).await
             } else {
-                Err("the probe names no action: give it httpGet, tcpSocket, exec or grpc".into())
+                Err("the probe has no action: set httpGet, tcpSocket, exec or grpc".into())
             }
         };
-        tokio::time::timeout(limit, question).await.map_err(|_| format!("no answer within {} s", limit.as_secs()))?
+        tokio::time::timeout(limit, question).await.map_err(|_| format!("timeout after {} s", limit.as_secs()))?
     }
 
     fn port(&self, port: &IntOrString) -> Result<u16, String> {
@@ -161,7 +161,7 @@ impl Target<'_> {
 
     async fn exec(&self, action: &ExecAction) -> Result<(), String> {
         let words: Vec<String> = action.command.iter().flatten().cloned().collect();
-        let output = self.place.command(self.sight, &words)?.output().await;
+        let output = self.context.command(self.isolation, &words)?.output().await;
         let output = output.map_err(|error| format!("{}: {error}", words.join(" ")))?;
         if output.status.success() {
             return Ok(());
@@ -181,9 +181,9 @@ mod tests {
     #[test]
     fn thresholds_make_verdicts() {
         let probe = Probe { success_threshold: Some(2), failure_threshold: Some(3), ..Probe::default() };
-        let mut tally = Tally::new(&probe);
+        let mut counter = ThresholdCounter::new(&probe);
         let answers = [true, true, false, false, true, false, false, false, false, true, true];
-        let verdicts: Vec<Option<bool>> = answers.into_iter().map(|answer| tally.record(answer)).collect();
+        let verdicts: Vec<Option<bool>> = answers.into_iter().map(|answer| counter.record(answer)).collect();
         let (yes, no) = (Some(true), Some(false));
         assert_eq!(verdicts, [None, yes, None, None, None, None, None, no, no, None, yes]);
     }
@@ -199,14 +199,14 @@ mod tests {
         let exec = probe(serde_json::json!({"exec": {"command": ["true"]}}));
         for (probe, is_startup, second) in [(&http, true, 2250), (&http, false, 3000), (&exec, true, 3000)] {
             let began = Instant::now();
-            let mut turns = Turns::new(probe, is_startup);
-            assert!(turns.next().await);
+            let mut timer = ProbeTimer::new(probe, is_startup);
+            assert!(timer.next().await);
             assert_eq!(began.elapsed(), Duration::from_secs(2));
-            assert_eq!(turns.next().await, second == 3000);
+            assert_eq!(timer.next().await, second == 3000);
             assert_eq!(began.elapsed(), Duration::from_millis(second));
             // An answer that took its time.
             tokio::time::sleep(Duration::from_millis(1600)).await;
-            assert!(turns.next().await, "a question that was due is not forgotten");
+            assert!(timer.next().await, "a question that was due is not forgotten");
         }
     }
 
@@ -223,9 +223,10 @@ mod tests {
         .unwrap();
         let directory = tempfile::tempdir().unwrap();
         let here = || directory.path().to_owned();
-        let place = Place { directory: here(), hosts: here(), home: here(), ..Place::default() };
-        let sight = Sight::default();
-        let target = Target { container: &container, ip: Ipv4Addr::LOCALHOST, place: &place, sight: &sight };
+        let context = ExecContext { directory: here(), hosts: here(), home: here(), ..ExecContext::default() };
+        let isolation = Isolation::default();
+        let target =
+            Target { container: &container, ip: Ipv4Addr::LOCALHOST, context: &context, isolation: &isolation };
         let probe = |port: &str| serde_json::from_value(serde_json::json!({"tcpSocket": {"port": port}})).unwrap();
         assert_eq!(target.ask(&probe("api")).await, Ok(()));
         assert!(target.ask(&probe("shut")).await.is_err());

@@ -17,8 +17,8 @@ pub(super) fn choose(
     mounted: impl Fn(&Path) -> bool,
 ) -> Result<Chosen, String> {
     let found = images.resolve(image);
-    let of_machine = found.as_ref().is_ok_and(|program| program.machine);
-    if of_machine && command.is_empty() {
+    let host_shell = found.as_ref().is_ok_and(|program| program.is_host_shell);
+    if host_shell && command.is_empty() {
         // Such an image has no program that arguments could belong to: they are the command.
         command = std::mem::take(&mut args);
     }
@@ -27,21 +27,24 @@ pub(super) fn choose(
     if let Some(first) = &first {
         let of_image = found.as_ref().is_ok_and(|program| {
             let path = Path::new(first);
-            path.file_name() == program.path.file_name() || program.seen_at.iter().any(|seen| seen == path)
+            path.file_name() == program.path.file_name() || program.container_paths.iter().any(|seen| seen == path)
         });
-        if (!of_image || of_machine)
+        if (!of_image || host_shell)
             && let Some(path) = on_machine(first).or_else(|| Some(PathBuf::from(first)).filter(|path| mounted(path)))
         {
-            return Ok((path, args, found.ok().filter(|program| program.machine)));
+            return Ok((path, args, found.ok().filter(|program| program.is_host_shell)));
         }
         if let Ok(program) = &found
             && !of_image
         {
-            return Err(format!("{first} is neither {} nor a program of this machine", program.path.display()));
+            return Err(format!(
+                "executable {first} not found: it is neither {} nor a program of this machine",
+                program.path.display()
+            ));
         }
     }
     let found = found.map_err(|error| error.to_string())?;
-    let args = if first.is_none() && args.is_empty() { found.words.clone() } else { args };
+    let args = if first.is_none() && args.is_empty() { found.default_args.clone() } else { args };
     let (program, args) = images.adapt(found, args);
     Ok((program.path.clone(), args, Some(program)))
 }
@@ -63,15 +66,24 @@ mod tests {
 
     impl Images for Some3 {
         fn resolve(&self, image: &str) -> Result<Program, ImageError> {
-            let (path, words, machine): (&str, &[&str], bool) = match image {
+            let (path, words, is_host_shell): (&str, &[&str], bool) = match image {
                 "agnhost" => ("/store/agnhost", &["pause"], false),
                 "busybox" => ("/bin/sh", &[], true),
                 _ => return Err(ImageError { image: image.to_owned() }),
             };
-            let words = words.iter().map(|word| (*word).to_owned()).collect();
+            let default_args = words.iter().map(|word| (*word).to_owned()).collect();
             let (version, substituted_for, dropped_flags) = Default::default();
-            let (seen_at, files) = (vec![], vec![]);
-            Ok(Program { path: path.into(), version, substituted_for, dropped_flags, words, seen_at, files, machine })
+            let (container_paths, files) = (vec![], vec![]);
+            Ok(Program {
+                path: path.into(),
+                version,
+                substituted_for,
+                dropped_flags,
+                default_args,
+                container_paths,
+                files,
+                is_host_shell,
+            })
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::hello;
+use super::client_hello;
 use super::sni::Table;
 
 const CONNECT: Duration = Duration::from_secs(3);
@@ -128,10 +128,10 @@ async fn forward(mut client: TcpStream, from: IpAddr, rules: Arc<Rules>, turn: u
     let (backends, first) = match &rules.way {
         Way::Any(pool) => (pool.in_turn(turn, from), vec![]),
         Way::ByName(table) => {
-            let Some(hello) = hello::read(&mut client).await else { return };
+            let Some(hello) = client_hello::read(&mut client).await else { return };
             match table.find(hello.name.as_deref()) {
                 Some(split) => (split.pick(turn).map(|pool| pool.in_turn(turn, from)).unwrap_or_default(), hello.bytes),
-                None => return hello::unrecognized_name(&mut client).await,
+                None => return client_hello::unrecognized_name(&mut client).await,
             }
         }
     };

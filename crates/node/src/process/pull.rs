@@ -5,18 +5,18 @@ use std::time::Instant;
 use tokio::sync::watch;
 
 use super::Pulling;
-use super::container::Job;
-use super::status::Stand;
+use super::container::ContainerRunner;
+use super::status::RunState;
 
 /// Why a container has no program.
-pub(super) enum NoProgram {
+pub(super) enum PullError {
     Stopped,
     Failed(String),
 }
 
-impl Job {
+impl ContainerRunner {
     /// Returns when the program is at hand, or something else that may run in its place.
-    pub(super) async fn pull(&self) -> Result<(), NoProgram> {
+    pub(super) async fn pull(&self) -> Result<(), PullError> {
         let image = self.container.image.clone().unwrap_or_default();
         let (sender, mut news) = watch::channel(Pulling::default());
         let mut pull = self.node.images.pull(&image, sender);
@@ -28,7 +28,7 @@ impl Job {
                         let note = format!("image {image} was fetched in {} s", began.elapsed().as_secs());
                         self.node.events.normal(&*self.pod, "Pulled", &note).await;
                     }
-                    return done.map_err(NoProgram::Failed);
+                    return done.map_err(PullError::Failed);
                 }
                 Ok(()) = news.changed() => {
                     let now = news.borrow_and_update().clone();
@@ -37,9 +37,9 @@ impl Job {
                         self.node.events.normal(&*self.pod, "Pulling", &format!("image {image}: {step}")).await;
                     }
                     let message = Some(format!("pulling {image}: {}{}", now.step, now.progress));
-                    self.note(|record| record.rest(Stand::Waiting { reason: "ContainerCreating".into(), message }));
+                    self.note(|record| record.set_not_running(RunState::Waiting { reason: "ContainerCreating".into(), message }));
                 }
-                () = async { drop(stop.wait_for(Option::is_some).await) } => return Err(NoProgram::Stopped),
+                () = async { drop(stop.wait_for(Option::is_some).await) } => return Err(PullError::Stopped),
             }
         }
     }

@@ -52,23 +52,23 @@ fn object(options: &NodeOptions) -> Value {
 
 fn status(node: &Node, kubelet_port: Option<u16>, since: &str) -> Value {
     let options = &node.options;
-    let message = if node.sight.ground.is_some() {
-        "pods run as local processes, each container with a root of its own"
-    } else if node.sight.has_names() {
-        "pods run as local processes that see the machine's files; mount paths in commands and variables are rewritten, since this system gives no layers over its directories"
+    let message = if node.isolation.host_root.is_some() {
+        "pods run as local processes, each container with its own root file system"
+    } else if node.isolation.has_namespaces() {
+        "pods run as local processes that share the machine's file system, because overlay mounts are not available; mount paths in commands and variables are rewritten"
     } else {
-        "pods run as local processes; names of Services and pods are not resolved, since this system gives users no namespaces of their own"
+        "pods run as local processes; names of Services and pods do not resolve, because user namespaces are not available"
     };
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let room = json!({
+    let resources = json!({
         "cpu": processors.to_string(),
         "memory": format!("{}Ki", memory_kib()),
         "pods": "500",
         "ephemeral-storage": "100Gi",
     });
     let mut status = json!({
-        "capacity": room,
-        "allocatable": room,
+        "capacity": resources,
+        "allocatable": resources,
         "addresses": [
             {"type": "InternalIP", "address": options.address.to_string()},
             {"type": "Hostname", "address": options.name},

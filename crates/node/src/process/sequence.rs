@@ -14,9 +14,9 @@ use k8s_openapi::api::core::v1::Container;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::board::is_sidecar;
-use super::container::{Job, wait_for_stop};
-use super::pod::Life;
+use super::container::{ContainerRunner, wait_for_stop};
+use super::container_states::is_sidecar;
+use super::pod::PodRunner;
 
 /// Tells a container to go, and how long it may take.
 type Stop = watch::Receiver<Option<Duration>>;
@@ -26,7 +26,7 @@ struct Sidecar {
     task: JoinHandle<Option<i32>>,
 }
 
-impl Life {
+impl PodRunner {
     /// Ends when all containers have.
     pub(super) async fn containers(&self, ip: Ipv4Addr, volumes: BTreeMap<String, PathBuf>) {
         let (stopper, stop) = watch::channel(None);
@@ -38,7 +38,7 @@ impl Life {
             grace = wait_for_stop(&mut ordered) => {
                 // A node that goes down takes its processes along, and the pods are there again when it comes back.
                 let deleted = self.current().metadata.deletion_timestamp.is_some();
-                self.board.set_course(|course| course.stopping = deleted);
+                self.states.set_progress(|progress| progress.stopping = deleted);
                 let began = Instant::now();
                 stopper.send_replace(Some(grace));
                 (grace, began, work.await)
@@ -46,7 +46,7 @@ impl Life {
             () = self.until_deadline() => {
                 let message = "Pod was active on the node longer than the specified deadline".to_owned();
                 self.node.events.normal(&*self.pod, "DeadlineExceeded", &message).await;
-                self.board.set_course(|course| course.failed = Some(("DeadlineExceeded", message)));
+                self.states.set_progress(|progress| progress.failed = Some(("DeadlineExceeded", message)));
                 let began = Instant::now();
                 stopper.send_replace(Some(self.grace()));
                 (self.grace(), began, work.await)
@@ -63,12 +63,12 @@ impl Life {
         let mut sidecars = vec![];
         let Some(spec) = self.pod.spec.as_ref() else { return sidecars };
         let policy = spec.restart_policy.clone().unwrap_or_else(|| "Always".into());
-        let job = |index: usize, container: &Container, stop: &Stop| Job {
+        let job = |index: usize, container: &Container, stop: &Stop| ContainerRunner {
             node: self.node.clone(),
             pod: self.pod.clone(),
             container: container.clone(),
             index,
-            board: self.board.clone(),
+            states: self.states.clone(),
             ip,
             directory: self.directory.clone(),
             volumes: volumes.clone(),
@@ -99,7 +99,7 @@ impl Life {
 
     async fn until_started(&self, index: usize, stop: &Stop) {
         let mut stop = stop.clone();
-        while self.board.snapshot().get(index).is_some_and(|record| !record.started) {
+        while self.states.snapshot().get(index).is_some_and(|record| !record.started) {
             tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(100)) => {}
                 _ = stop.wait_for(Option::is_some) => return,
@@ -109,7 +109,7 @@ impl Life {
 
     /// The deadline may be set or brought forward while the pod runs.
     async fn until_deadline(&self) {
-        let mut pods = self.node.watched.pods.bell();
+        let mut pods = self.node.watched.pods.changes();
         loop {
             let pod = self.current();
             let seconds = pod.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);

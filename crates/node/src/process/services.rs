@@ -17,16 +17,16 @@ use super::Node;
 use super::balancer_addresses::{Choice, Owners};
 use super::listeners::Listeners;
 use super::proxy::{Pool, Rules, Way};
-use super::service_terms::{asked_address, in_vain, sources};
+use super::service_settings::{requested_address, sources, unsupported_settings};
 
 /// The class of the load balancers that are made here; a Service may also name none.
 const CLASS: &str = "hangar.dev/loopback";
 
 pub(super) async fn run(node: Arc<Node>) {
-    let (mut services, mut pods) = (node.watched.services.bell(), node.watched.pods.bell());
+    let (mut services, mut pods) = (node.watched.services.changes(), node.watched.pods.changes());
     let (mut listening, mut said) = (Listeners::default(), HashSet::new());
     loop {
-        complain(&node, &mut said).await;
+        report_unsupported(&node, &mut said).await;
         let balanced = balance(&node, &mut said).await;
         follow(&node, &balanced, &mut listening).await;
         tokio::select! {
@@ -38,12 +38,12 @@ pub(super) async fn run(node: Arc<Node>) {
 }
 
 /// Says once what a Service asks for in vain.
-async fn complain(node: &Node, said: &mut HashSet<(String, String)>) {
+async fn report_unsupported(node: &Node, said: &mut HashSet<(String, String)>) {
     let services = node.watched.services.all();
     let uids: HashSet<String> = services.iter().filter_map(|service| service.uid()).collect();
     said.retain(|(uid, _)| uids.contains(uid));
     for service in services.iter().filter(|service| !is_kubernetes(service)) {
-        for (reason, note) in in_vain(service) {
+        for (reason, note) in unsupported_settings(service) {
             if said.insert((service.uid().unwrap_or_default(), note.clone())) {
                 node.events.warning(&**service, reason, &note).await;
             }
@@ -56,8 +56,8 @@ async fn follow(node: &Node, balanced: &Balanced, listening: &mut Listeners) {
     let (mut wanted, mut whose) = (BTreeMap::new(), HashMap::new());
     for service in node.watched.services.all() {
         // What nobody was told of yet is not listened on.
-        let told =
-            standing(&service).filter(|address| balanced.get(&service.uid().unwrap_or_default()) == Some(address));
+        let told = current_address(&service)
+            .filter(|address| balanced.get(&service.uid().unwrap_or_default()) == Some(address));
         for (address, port) in listeners(&service, told, node.options.address) {
             let way = Way::Any(pool(node, &service, port, &pods));
             let sources = if told.map(IpAddr::from) == Some(address.ip()) { sources(&service) } else { vec![] };
@@ -159,7 +159,7 @@ fn target(pod: &Pod, port: &ServicePort) -> Option<u16> {
 }
 
 /// The load balancer's address that the Service tells.
-fn standing(service: &Service) -> Option<Ipv4Addr> {
+fn current_address(service: &Service) -> Option<Ipv4Addr> {
     let ingress = service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref()?;
     ingress.iter().find_map(|ingress| ingress.ip.as_ref()?.parse().ok())
 }
@@ -174,7 +174,7 @@ async fn balance(node: &Node, said: &mut HashSet<(String, String)>) -> Balanced 
         services.iter().filter(|service| wants_balancer(service)).filter_map(|s| s.uid()).collect();
     node.balancers.retain(Owners::Services, |uid| uids.contains(uid));
     for service in services.iter().filter(|service| wants_balancer(service)) {
-        if let (Some(address), Some(uid)) = (standing(service).filter(Ipv4Addr::is_loopback), service.uid()) {
+        if let (Some(address), Some(uid)) = (current_address(service).filter(Ipv4Addr::is_loopback), service.uid()) {
             node.balancers.keep(Owners::Services, &uid, address);
         }
     }
@@ -189,19 +189,19 @@ async fn balance(node: &Node, said: &mut HashSet<(String, String)>) -> Balanced 
             false if service.metadata.deletion_timestamp.is_some() => continue,
             false => None,
         };
-        if wanted != standing(&service) {
-            tell(node, &service, wanted).await;
+        if wanted != current_address(&service) {
+            write_status(node, &service, wanted).await;
         }
     }
     balanced
 }
 
-async fn tell(node: &Node, service: &Service, address: Option<Ipv4Addr>) {
+async fn write_status(node: &Node, service: &Service, address: Option<Ipv4Addr>) {
     let ingress = address.map(|address| json!([{"ip": address.to_string(), "ipMode": "VIP"}]));
     let api: Api<Service> = Api::namespaced(node.client.clone(), &service.namespace().unwrap_or_default());
     let patch = Patch::Merge(json!({"status": {"loadBalancer": {"ingress": ingress}}}));
     if let Err(error) = api.patch_status(&service.name_any(), &PatchParams::default(), &patch).await {
-        tracing::warn!(service = %service.name_any(), %error, "the load balancer's address could not be written");
+        tracing::warn!(service = %service.name_any(), %error, "could not write the load balancer address");
     }
 }
 
@@ -210,10 +210,12 @@ async fn address_for(node: &Node, service: &Service, said: &mut HashSet<(String,
     let (uid, class) = (service.uid().unwrap_or_default(), service.spec.as_ref()?.load_balancer_class.as_deref());
     let (reason, choice) = match class.filter(|class| *class != CLASS) {
         Some(class) => {
-            let note = format!("no load balancer of class {class} is made here: leave the class out, or say {CLASS}");
+            let note = format!(
+                "load balancer class {class} is not supported on the local plane: remove loadBalancerClass, or use {CLASS}"
+            );
             ("UnknownLoadBalancerClass", Choice { complaint: Some(note), ..Choice::default() })
         }
-        None => ("LoadBalancerAddress", node.balancers.choose(Owners::Services, &uid, asked_address(service))),
+        None => ("LoadBalancerAddress", node.balancers.choose(Owners::Services, &uid, requested_address(service))),
     };
     if let Some(note) = choice.complaint
         && said.insert((uid, note.clone()))

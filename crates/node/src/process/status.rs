@@ -9,12 +9,12 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::board::Course;
+use super::container_states::PodProgress;
 use super::restart::restarts;
 
 /// Where a container stands.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Stand {
+pub(super) enum RunState {
     Waiting { reason: String, message: Option<String> },
     Running { since: Timestamp },
     Ended(ContainerStateTerminated),
@@ -32,7 +32,7 @@ pub(super) struct ContainerRecord {
     pub init: bool,
     /// An init container that goes on running beside the others.
     pub sidecar: bool,
-    pub stand: Stand,
+    pub state: RunState,
     pub last: Option<ContainerStateTerminated>,
     pub restarts: i32,
     pub started: bool,
@@ -41,30 +41,32 @@ pub(super) struct ContainerRecord {
 
 impl ContainerRecord {
     fn done(&self) -> bool {
-        matches!(&self.stand, Stand::Ended(end) if end.exit_code == 0) || (self.sidecar && self.started)
+        matches!(&self.state, RunState::Ended(end) if end.exit_code == 0) || (self.sidecar && self.started)
     }
 
     /// It does not run.
-    pub fn rest(&mut self, stand: Stand) {
-        self.stand = stand;
+    pub fn set_not_running(&mut self, state: RunState) {
+        self.state = state;
         (self.started, self.ready) = (false, false);
     }
 
     /// What was to take its place did not start: it has ended, and is no longer taken for running.
     pub fn was_not_replaced(&mut self) {
-        if let (Stand::Running { .. }, Some(end)) = (&self.stand, self.last.clone()) {
-            self.rest(Stand::Ended(end));
+        if let (RunState::Running { .. }, Some(end)) = (&self.state, self.last.clone()) {
+            self.set_not_running(RunState::Ended(end));
         }
     }
 
     fn to_status(&self) -> ContainerStatus {
         let mut state = ContainerState::default();
-        match &self.stand {
-            Stand::Waiting { reason, message } => {
+        match &self.state {
+            RunState::Waiting { reason, message } => {
                 state.waiting = Some(ContainerStateWaiting { reason: Some(reason.clone()), message: message.clone() });
             }
-            Stand::Running { since } => state.running = Some(ContainerStateRunning { started_at: Some(Time(*since)) }),
-            Stand::Ended(end) => state.terminated = Some(end.clone()),
+            RunState::Running { since } => {
+                state.running = Some(ContainerStateRunning { started_at: Some(Time(*since)) })
+            }
+            RunState::Ended(end) => state.terminated = Some(end.clone()),
         }
         let last = self.last.clone().map(|end| ContainerState { terminated: Some(end), ..Default::default() });
         let ready = self.ready || (self.init && !self.sidecar && self.done());
@@ -88,15 +90,15 @@ impl ContainerRecord {
 pub(super) fn pod_status(
     pod: &Pod,
     records: &[ContainerRecord],
-    course: &Course,
+    progress: &PodProgress,
     ip: Option<Ipv4Addr>,
     host: Ipv4Addr,
     now: Timestamp,
 ) -> PodStatus {
     let (init, main): (Vec<&ContainerRecord>, Vec<&ContainerRecord>) = records.iter().partition(|record| record.init);
     let policy = pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()).unwrap_or("Always");
-    let policy = if course.stopping { "Never" } else { policy };
-    let phase = if course.failed.is_some() { "Failed" } else { phase(&init, &main, policy) };
+    let policy = if progress.stopping { "Never" } else { policy };
+    let phase = if progress.failed.is_some() { "Failed" } else { phase(&init, &main, policy) };
     let over = phase == "Succeeded" || phase == "Failed";
     let unready: Vec<&str> =
         main.iter().chain(init.iter().filter(|r| r.sidecar)).filter(|r| !r.ready).map(|r| r.name.as_str()).collect();
@@ -130,8 +132,8 @@ pub(super) fn pod_status(
     };
     PodStatus {
         phase: Some(phase.to_owned()),
-        reason: course.failed.as_ref().map(|(reason, _)| (*reason).to_owned()),
-        message: course.failed.as_ref().map(|(_, message)| message.clone()),
+        reason: progress.failed.as_ref().map(|(reason, _)| (*reason).to_owned()),
+        message: progress.failed.as_ref().map(|(_, message)| message.clone()),
         conditions: Some(conditions),
         host_ip: Some(host.to_string()),
         host_ips: Some(vec![HostIP { ip: host.to_string() }]),
@@ -144,7 +146,7 @@ pub(super) fn pod_status(
     }
 }
 
-pub(super) const NO_EPHEMERAL: &str = "containers cannot be added to a pod that runs as processes: `kubectl exec` runs any program of the machine beside it";
+pub(super) const NO_EPHEMERAL: &str = "ephemeral containers are not supported on the local plane: `kubectl exec` can run any program of the machine in a container";
 
 /// Containers that were added later and are not run.
 fn not_added(pod: &Pod) -> Option<Vec<ContainerStatus>> {
@@ -181,21 +183,21 @@ pub(super) fn hold_back(pod: &Pod, status: &mut PodStatus) {
 }
 
 fn phase(init: &[&ContainerRecord], main: &[&ContainerRecord], policy: &str) -> &'static str {
-    let failed_for_good = |record: &&ContainerRecord| matches!(&record.stand, Stand::Ended(end) if end.exit_code != 0 && policy == "Never");
+    let failed_for_good = |record: &&ContainerRecord| matches!(&record.state, RunState::Ended(end) if end.exit_code != 0 && policy == "Never");
     if init.iter().any(failed_for_good) {
         return "Failed";
     }
     let ends: Vec<i32> = main
         .iter()
-        .filter_map(|record| match &record.stand {
-            Stand::Ended(end) if !restarts(policy, end.exit_code) => Some(end.exit_code),
+        .filter_map(|record| match &record.state {
+            RunState::Ended(end) if !restarts(policy, end.exit_code) => Some(end.exit_code),
             _ => None,
         })
         .collect();
     if !main.is_empty() && ends.len() == main.len() {
         return if ends.iter().all(|&code| code == 0) { "Succeeded" } else { "Failed" };
     }
-    let begun = |record: &&ContainerRecord| !matches!(record.stand, Stand::Waiting { .. }) || record.last.is_some();
+    let begun = |record: &&ContainerRecord| !matches!(record.state, RunState::Waiting { .. }) || record.last.is_some();
     if init.iter().all(|record| record.done()) && main.iter().all(begun) { "Running" } else { "Pending" }
 }
 
@@ -226,7 +228,7 @@ fn condition(
 mod tests {
     use super::*;
 
-    fn record(stand: Stand) -> ContainerRecord {
+    fn record(state: RunState) -> ContainerRecord {
         ContainerRecord {
             name: "c".into(),
             image: "i".into(),
@@ -235,29 +237,29 @@ mod tests {
             resources: None,
             init: false,
             sidecar: false,
-            ready: matches!(stand, Stand::Running { .. }),
-            started: matches!(stand, Stand::Running { .. }),
-            stand,
+            ready: matches!(state, RunState::Running { .. }),
+            started: matches!(state, RunState::Running { .. }),
+            state,
             last: None,
             restarts: 0,
         }
     }
 
-    fn running() -> Stand {
-        Stand::Running { since: Timestamp::UNIX_EPOCH }
+    fn running() -> RunState {
+        RunState::Running { since: Timestamp::UNIX_EPOCH }
     }
 
-    fn ended(exit_code: i32) -> Stand {
-        Stand::Ended(ContainerStateTerminated { exit_code, ..Default::default() })
+    fn ended(exit_code: i32) -> RunState {
+        RunState::Ended(ContainerStateTerminated { exit_code, ..Default::default() })
     }
 
-    fn waiting() -> Stand {
-        Stand::Waiting { reason: "ContainerCreating".into(), message: None }
+    fn waiting() -> RunState {
+        RunState::Waiting { reason: "ContainerCreating".into(), message: None }
     }
 
     #[test]
     fn the_phase_follows_from_the_containers() {
-        let init = |stand| ContainerRecord { init: true, ..record(stand) };
+        let init = |state| ContainerRecord { init: true, ..record(state) };
         let crashed = ContainerRecord { last: Some(Default::default()), ..record(waiting()) };
         let rows = [
             ("Always", vec![record(waiting())], "Pending"),

@@ -26,7 +26,7 @@ impl Sizes {
         let cut = |value: u64| u16::try_from(value).unwrap_or(u16::MAX);
         let size = Winsize { ws_col: cut(width), ws_row: cut(height), ws_xpixel: 0, ws_ypixel: 0 };
         if let Err(error) = tcsetwinsize(self.0.as_fd(), size) {
-            tracing::debug!(%error, "the size of a terminal could not be set");
+            tracing::debug!(%error, "could not set the terminal size");
         }
     }
 }

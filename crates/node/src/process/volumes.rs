@@ -22,17 +22,17 @@ pub(super) enum VolumeError {
     Claim { volume: String, claim: String, state: &'static str },
     #[error("volume {volume}: {source}")]
     File { volume: String, source: std::io::Error },
-    #[error("volume {volume}: no token for the service account: {source}")]
+    #[error("volume {volume}: could not get a service account token: {source}")]
     Token { volume: String, source: Box<kube::Error> },
     #[error(
-        "volume {volume} is of a kind that pods which run as processes cannot have: use secret, configMap, projected, downwardAPI, emptyDir, hostPath or persistentVolumeClaim"
+        "volume {volume} has an unsupported type: use secret, configMap, projected, downwardAPI, emptyDir, hostPath or persistentVolumeClaim"
     )]
     Kind { volume: String },
 }
 
 impl VolumeError {
     /// Something is missing in what the node has heard of; it may be there already.
-    pub fn may_be_old_news(&self) -> bool {
+    pub fn may_be_stale(&self) -> bool {
         matches!(self, Self::Source { .. } | Self::Claim { .. })
     }
 }
@@ -54,7 +54,7 @@ pub(super) async fn prepare(
     let mut prepared = Prepared { directories: BTreeMap::new(), again_in: None };
     for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
         let own = directory.join("volumes").join(&volume.name);
-        let asked = Asked { node, pod, volume, ip, tokens };
+        let asked = VolumeRequest { node, pod, volume, ip, tokens };
         let real = asked.make(own, &mut prepared.again_in).await?;
         prepared.directories.insert(volume.name.clone(), real);
     }
@@ -62,7 +62,7 @@ pub(super) async fn prepare(
 }
 
 /// One volume of one pod.
-struct Asked<'a> {
+struct VolumeRequest<'a> {
     node: &'a Node,
     pod: &'a Pod,
     volume: &'a Volume,
@@ -70,7 +70,7 @@ struct Asked<'a> {
     tokens: &'a Tokens,
 }
 
-impl Asked<'_> {
+impl VolumeRequest<'_> {
     fn wrong(&self, source: SourceError) -> VolumeError {
         VolumeError::Source { volume: self.volume.name.clone(), source }
     }
@@ -79,10 +79,11 @@ impl Asked<'_> {
         let volume = self.volume;
         let files = if let Some(from) = &volume.secret {
             let name = from.secret_name.as_deref().unwrap_or_default();
-            let pick = Pick { kind: "Secret", name, mode: from.default_mode, optional: from.optional };
+            let pick = KeySelection { kind: "Secret", name, mode: from.default_mode, optional: from.optional };
             self.picked(&pick, from.items.as_deref())
         } else if let Some(from) = &volume.config_map {
-            let pick = Pick { kind: "ConfigMap", name: &from.name, mode: from.default_mode, optional: from.optional };
+            let pick =
+                KeySelection { kind: "ConfigMap", name: &from.name, mode: from.default_mode, optional: from.optional };
             self.picked(&pick, from.items.as_deref())
         } else if let Some(from) = &volume.downward_api {
             self.fields(from.items.as_deref().unwrap_or_default(), from.default_mode)
@@ -100,7 +101,7 @@ impl Asked<'_> {
         Ok(own)
     }
 
-    fn picked(&self, pick: &Pick<'_>, items: Option<&[KeyToPath]>) -> Result<Files, VolumeError> {
+    fn picked(&self, pick: &KeySelection<'_>, items: Option<&[KeyToPath]>) -> Result<Files, VolumeError> {
         let namespace = self.pod.namespace().unwrap_or_default();
         let data = match pick.kind {
             "Secret" => secret(self.node, &namespace, pick.name),
@@ -120,11 +121,11 @@ impl Asked<'_> {
         again_in: &mut Option<Duration>,
     ) -> Result<Files, VolumeError> {
         if let Some(from) = &projection.secret {
-            let pick = Pick { kind: "Secret", name: &from.name, mode, optional: from.optional };
+            let pick = KeySelection { kind: "Secret", name: &from.name, mode, optional: from.optional };
             return self.picked(&pick, from.items.as_deref());
         }
         if let Some(from) = &projection.config_map {
-            let pick = Pick { kind: "ConfigMap", name: &from.name, mode, optional: from.optional };
+            let pick = KeySelection { kind: "ConfigMap", name: &from.name, mode, optional: from.optional };
             return self.picked(&pick, from.items.as_deref());
         }
         if let Some(from) = &projection.downward_api {
@@ -173,7 +174,7 @@ fn directory(node: &Node, pod: &Pod, volume: &Volume, own: PathBuf) -> Result<Pa
         return own.canonicalize().map_err(file);
     }
     if let Some(host) = &volume.host_path {
-        return super::empty_dir::of_machine(host).map_err(file);
+        return super::empty_dir::host_path(host).map_err(file);
     }
     let Some(claim) = &volume.persistent_volume_claim else {
         return Err(VolumeError::Kind { volume: volume.name.clone() });
@@ -204,14 +205,14 @@ fn share(path: &Path, pod: &Pod) -> std::io::Result<()> {
 }
 
 /// How files are made of the keys of a Secret or a ConfigMap.
-struct Pick<'a> {
+struct KeySelection<'a> {
     kind: &'static str,
     name: &'a str,
     mode: Option<i32>,
     optional: Option<bool>,
 }
 
-impl Pick<'_> {
+impl KeySelection<'_> {
     /// All keys, or those that are named.
     fn from(&self, mut data: Data, items: Option<&[KeyToPath]>) -> Result<Files, SourceError> {
         let Some(items) = items.filter(|items| !items.is_empty()) else {
@@ -267,7 +268,7 @@ mod tests {
     fn named_keys_become_named_paths() {
         let data = || Data::from([("tls.crt".to_owned(), b"c".to_vec()), ("tls.key".to_owned(), b"k".to_vec())]);
         let item = KeyToPath { key: "tls.crt".into(), path: "pki/ca.crt".into(), mode: Some(0o400) };
-        let pick = |optional| Pick { kind: "Secret", name: "s", mode: None, optional };
+        let pick = |optional| KeySelection { kind: "Secret", name: "s", mode: None, optional };
         let all = pick(None).from(data(), None).unwrap();
         assert_eq!(
             all.iter().map(|(name, file)| (&**name, file.mode)).collect::<Vec<_>>(),

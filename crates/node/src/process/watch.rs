@@ -29,7 +29,7 @@ where
 {
     fn start(api: Api<K>, config: watcher::Config, tasks: &mut JoinSet<()>) -> Self {
         let (store, writer) = reflector::store();
-        let (ring, changed) = watch::channel(0);
+        let (notify, changed) = watch::channel(0);
         let stream = watcher(api, config).default_backoff().modify(|object| object.managed_fields_mut().clear());
         let stream = reflector(writer, stream);
         tasks.spawn(async move {
@@ -37,8 +37,8 @@ where
             while let Some(event) = stream.next().await {
                 match event {
                     Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
-                    Ok(_) => ring.send_modify(|count| *count += 1),
-                    Err(error) => tracing::debug!(%error, "a watch broke and is taken up again"),
+                    Ok(_) => notify.send_modify(|count| *count += 1),
+                    Err(error) => tracing::debug!(%error, "a watch failed and is restarted"),
                 }
             }
         });
@@ -46,10 +46,10 @@ where
     }
 
     /// Rings from now on.
-    pub fn bell(&self) -> watch::Receiver<u64> {
-        let mut bell = self.changed.clone();
-        bell.mark_unchanged();
-        bell
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        let mut changes = self.changed.clone();
+        changes.mark_unchanged();
+        changes
     }
 
     pub fn all(&self) -> Vec<Arc<K>> {

@@ -22,6 +22,7 @@ pub fn roots(plane: &ControlPlane) -> Vec<Issue> {
             common_name: common_name.to_owned(),
             files: files.iter().map(|(crt, key)| ((*crt).to_owned(), (*key).to_owned())).collect(),
         },
+        replaces: false,
     };
     vec![
         authority("-ca", "kubernetes", &[("ca.crt", "ca.key"), ("tls.crt", "tls.key")]),
@@ -29,6 +30,7 @@ pub fn roots(plane: &ControlPlane) -> Vec<Issue> {
         Issue {
             secret: secret(plane, &plane.object("-sa-certificate"), "sa"),
             material: Material::ServiceAccount { public_file: "sa.pub".into(), private_file: "sa.key".into() },
+            replaces: false,
         },
     ]
 }
@@ -39,7 +41,7 @@ pub fn leaves(
     addresses: &Addresses,
     ca: &Signer,
     front_proxy: &Signer,
-    datastore: &Signer,
+    data_store: Option<&Signer>,
 ) -> Vec<Issue> {
     let mut issues = vec![
         leaf(plane, "-api-server-certificate", ca, server(plane, addresses), "apiserver", None),
@@ -59,8 +61,11 @@ pub fn leaves(
             "front-proxy-client",
             None,
         ),
-        leaf(plane, "-datastore-certificate", datastore, client(&plane.datastore.user, &[]), "server", Some("ca.crt")),
     ];
+    if let (Some(signer), Some(tenancy)) = (data_store, plane.tenancy()) {
+        let subject = client(&tenancy.user, &[]);
+        issues.push(leaf(plane, "-datastore-certificate", signer, subject, "server", Some("ca.crt")));
+    }
     issues.extend(kubeconfigs(plane, addresses, ca));
     if plane.addons.konnectivity.is_some() {
         let subject = LeafCertificate { common_name: KONNECTIVITY.into(), ..server(plane, addresses) };
@@ -83,6 +88,7 @@ fn kubeconfigs(plane: &ControlPlane, addresses: &Addresses, ca: &Signer) -> Vec<
                 user: user.to_owned(),
                 files: files.iter().map(|(file, server)| ((*file).to_owned(), (*server).clone())).collect(),
             },
+            replaces: false,
         }
     };
     let admin = format!("{}-admin", plane.cluster_name);
@@ -167,13 +173,13 @@ fn leaf(
             files: (format!("{file}.crt"), format!("{file}.key")),
             ca_file: ca_file.map(str::to_owned),
         },
+        replaces: false,
     }
 }
 
 fn secret(plane: &ControlPlane, name: &str, wish: &str) -> Object {
     let mut secret = Object::named("v1", "Secret", &plane.namespace, name);
-    secret.0["metadata"]["labels"] =
-        json!({ CLUSTER_NAME_LABEL: plane.cluster_name, "kamaji.clastix.io/name": plane.name });
+    secret.0["metadata"]["labels"] = plane.own_labels();
     secret.0["metadata"]["annotations"] = json!({ ISSUED_FOR_ANNOTATION: fingerprint(&wish.into()) });
     secret
 }

@@ -1,17 +1,31 @@
-//! A control plane that runs as pods of the management cluster: one model, one rendering, whatever kind asked for it.
+//! A control plane that runs as pods of the management cluster: one model, one rendering, one list of phases, whatever kind asked for it.
 //!
-//! Flows: a front end's spec -> [`ControlPlane`] (parsed once, cannot fail later) -> objects of the management cluster, certificates to be
-//! issued, objects of the tenant cluster. Holds: what is rendered binds the pod's own address and calls Services by their ClusterIP,
-//! never localhost and never a name, so that it runs the same on any node.
+//! Flows: a front end's spec -> [`ControlPlane`] (parsed once, cannot fail later) -> [`Hosting`]: Service, certificates, data store, pods, tenant
+//! objects; and back. Holds: what is rendered binds the pod's own address and calls Services by their ClusterIP, never localhost and never a name, so
+//! that it runs the same on any node; a front end is its translation, its status and its names.
 
 pub mod addons;
 pub mod certificates;
+mod endpoint;
 pub mod konnectivity;
+mod phases;
 pub mod pods;
+mod storage;
 pub mod tenant;
 
-use hangar_api::KubeVersion;
+use hangar_api::{Kind, KubeVersion, kinds};
 use serde_json::Value;
+
+pub use endpoint::addresses;
+pub use phases::{Facts, Hosting, is_available, replicas};
+pub use storage::{DataStoreView, SKIP_CLEANUP_ANNOTATION};
+
+/// The kinds whose control planes are hosted: infrastructure allocates no endpoint for them.
+pub const KINDS: [(&str, &str); 3] = [
+    (kinds::KamajiControlPlane::GROUP, kinds::KamajiControlPlane::KIND),
+    (kinds::K0smotronControlPlane::GROUP, kinds::K0smotronControlPlane::KIND),
+    (kinds::HostedControlPlane::GROUP, kinds::HostedControlPlane::KIND),
+];
 
 /// Everything that the rendering needs to know.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +34,8 @@ pub struct ControlPlane {
     /// The prefix of all object names.
     pub name: String,
     pub cluster_name: String,
+    pub profile: Profile,
+    pub runtime: Runtime,
     pub version: KubeVersion,
     pub replicas: i32,
     pub registry: String,
@@ -28,10 +44,68 @@ pub struct ControlPlane {
     pub scheduler: Component,
     pub network: Network,
     pub exposure: Exposure,
-    pub datastore: Datastore,
+    pub storage: Storage,
     pub kubelet: Kubelet,
     pub addons: Addons,
     pub placement: Value,
+}
+
+/// Whose names and labels the objects have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    Kamaji,
+}
+
+impl Profile {
+    /// The label that says which control plane an object belongs to.
+    pub fn name_label(self) -> &'static str {
+        match self {
+            Self::Kamaji => "kamaji.clastix.io/name",
+        }
+    }
+
+    pub fn component_label(self) -> &'static str {
+        match self {
+            Self::Kamaji => "kamaji.clastix.io/component",
+        }
+    }
+}
+
+/// What the pods run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Runtime {
+    /// kube-apiserver, kube-controller-manager, kube-scheduler.
+    Upstream,
+    /// One k0s process.
+    K0s,
+}
+
+/// Where the data is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Storage {
+    /// A DataStore that many share.
+    SharedEtcd(Tenancy),
+    /// An etcd of its own, with so many members.
+    OwnEtcd { members: i32 },
+    /// An SQL database behind kine.
+    Kine,
+}
+
+/// The place of one control plane in a shared store.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tenancy {
+    /// Name of the DataStore.
+    pub store: String,
+    pub endpoints: Vec<String>,
+    /// Without slashes; every key of this tenant is below `/<schema>/`.
+    pub schema: String,
+    pub user: String,
+}
+
+impl Tenancy {
+    pub fn prefix(&self) -> String {
+        format!("/{}/", self.schema)
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -60,20 +134,6 @@ pub struct Exposure {
     pub annotations: Value,
     pub source_ranges: Vec<String>,
     pub class: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct Datastore {
-    pub endpoints: Vec<String>,
-    /// Without slashes; every key of this tenant lies below `/<schema>/`.
-    pub schema: String,
-    pub user: String,
-}
-
-impl Datastore {
-    pub fn prefix(&self) -> String {
-        format!("/{}/", self.schema)
-    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -117,11 +177,25 @@ impl ControlPlane {
 
     /// Labels of a component's pods and of everything that selects them.
     pub fn labels(&self, component: &str) -> Value {
+        let mut labels = self.own_labels();
+        labels[self.profile.component_label()] = component.into();
+        labels
+    }
+
+    /// Labels of everything that belongs to this control plane.
+    pub fn own_labels(&self) -> Value {
         serde_json::json!({
-            "kamaji.clastix.io/name": self.name,
-            "kamaji.clastix.io/component": component,
-            "cluster.x-k8s.io/cluster-name": self.cluster_name,
+            self.profile.name_label(): self.name,
+            hangar_api::names::CLUSTER_NAME_LABEL: self.cluster_name,
         })
+    }
+
+    /// Its place in a shared store, if that is where its data is.
+    pub fn tenancy(&self) -> Option<&Tenancy> {
+        match &self.storage {
+            Storage::SharedEtcd(tenancy) => Some(tenancy),
+            Storage::OwnEtcd { .. } | Storage::Kine => None,
+        }
     }
 
     /// The address of the tenant's own `kubernetes` Service: the first of the range.

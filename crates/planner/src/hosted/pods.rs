@@ -48,15 +48,6 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
         ("bind-address", "$(POD_IP)".into()),
         ("client-ca-file", pki("ca.crt")),
         ("enable-admission-plugins", "NodeRestriction".into()),
-        ("etcd-cafile", pki("etcd/ca.crt")),
-        ("etcd-certfile", pki("etcd/server.crt")),
-        ("etcd-keyfile", pki("etcd/server.key")),
-        ("etcd-compaction-interval", "0".into()),
-        ("etcd-prefix", format!("/{}", plane.datastore.schema)),
-        (
-            "etcd-servers",
-            plane.datastore.endpoints.iter().map(|host| format!("https://{host}")).collect::<Vec<_>>().join(","),
-        ),
         ("kubelet-client-certificate", pki("apiserver-kubelet-client.crt")),
         ("kubelet-client-key", pki("apiserver-kubelet-client.key")),
         ("kubelet-preferred-address-types", plane.kubelet.preferred_address_types.join(",")),
@@ -71,6 +62,7 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
         ("tls-cert-file", pki("apiserver.crt")),
         ("tls-private-key-file", pki("apiserver.key")),
     ]);
+    managed.extend(storage_arguments(plane));
     if addresses.endpoint.parse::<std::net::IpAddr>().map_or(true, |address| address.is_loopback()) {
         // An endpoint of the `kubernetes` Service can be neither a name nor a loopback address; the API server refuses both.
         managed.insert("endpoint-reconciler-type", "none".into());
@@ -116,6 +108,20 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
         konnectivity::join_pod(plane, konnectivity, &mut deployment.0["spec"]["template"]["spec"]);
     }
     deployment
+}
+
+fn storage_arguments(plane: &ControlPlane) -> Vec<(&'static str, String)> {
+    let Some(tenancy) = plane.tenancy() else { return vec![] };
+    let servers: Vec<String> = tenancy.endpoints.iter().map(|host| format!("https://{host}")).collect();
+    vec![
+        ("etcd-cafile", format!("{PKI}/etcd/ca.crt")),
+        ("etcd-certfile", format!("{PKI}/etcd/server.crt")),
+        ("etcd-keyfile", format!("{PKI}/etcd/server.key")),
+        // Whoever runs the shared store compacts it.
+        ("etcd-compaction-interval", "0".into()),
+        ("etcd-prefix", format!("/{}", tenancy.schema)),
+        ("etcd-servers", servers.join(",")),
+    ]
 }
 
 pub fn controller_manager(plane: &ControlPlane, checksum: &str) -> Object {

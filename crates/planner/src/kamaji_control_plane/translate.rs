@@ -1,11 +1,14 @@
 //! From Kamaji's words to the one model of hosted control planes.
 
-use hangar_api::KubeVersion;
+use hangar_api::{KubeVersion, references};
 use serde_json::{Map, Value, json};
 
-use super::{DatastoreView, World};
+use super::World;
 use crate::hosted::konnectivity::{self, Konnectivity};
-use crate::hosted::{AddonImage, Addons, Component, ControlPlane, Datastore, Exposure, Kubelet, Network, nth_address};
+use crate::hosted::{
+    AddonImage, Addons, Component, ControlPlane, DataStoreView, Exposure, Kubelet, Network, Profile, Runtime, Storage,
+    Tenancy, nth_address,
+};
 
 const SERVICE_CIDR: &str = "10.96.0.0/16";
 const POD_CIDR: &str = "10.244.0.0/16";
@@ -14,18 +17,16 @@ const API_PORT: i64 = 6443;
 
 /// The model, or what in the spec cannot be used.
 pub fn control_plane(world: &World) -> Result<ControlPlane, String> {
-    let spec = &world.kind.spec;
+    let spec = &world.typed().spec;
     let version = KubeVersion::parse(&spec.version)
         .ok_or_else(|| format!("spec.version {:?} is not a Kubernetes version such as v1.34.4", spec.version))?;
-    let endpoints = match &world.datastore {
-        DatastoreView::Ready { endpoints, .. } => endpoints.clone(),
-        _ => vec![],
-    };
-    let raw = world.object.get("/spec");
+    let raw = world.object().get("/spec");
     Ok(ControlPlane {
-        namespace: world.object.namespace().to_owned(),
-        name: world.object.name().to_owned(),
-        cluster_name: world.cluster.as_ref().map_or_else(|| world.object.name(), |cluster| cluster.name()).to_owned(),
+        namespace: world.object().namespace().to_owned(),
+        name: world.object().name().to_owned(),
+        cluster_name: world.cluster().map_or_else(|| world.object().name(), |cluster| cluster.name()).to_owned(),
+        profile: Profile::Kamaji,
+        runtime: Runtime::Upstream,
         version: version.clone(),
         replicas: spec.replicas.unwrap_or(2),
         registry: spec.registry.clone().filter(|registry| !registry.is_empty()).unwrap_or_else(|| REGISTRY.into()),
@@ -34,7 +35,7 @@ pub fn control_plane(world: &World) -> Result<ControlPlane, String> {
         scheduler: component(&raw["scheduler"]),
         network: network(world)?,
         exposure: exposure(raw),
-        datastore: datastore(world, endpoints),
+        storage: Storage::SharedEtcd(tenancy(world)),
         kubelet: kubelet(raw),
         addons: addons(world, &version),
         placement: placement(&raw["deployment"]),
@@ -42,12 +43,21 @@ pub fn control_plane(world: &World) -> Result<ControlPlane, String> {
 }
 
 /// The object's UID is the schema and the user unless the spec names others: names can collide, UIDs cannot.
-pub fn datastore(world: &World, endpoints: Vec<String>) -> Datastore {
-    let spec = &world.kind.spec;
+fn tenancy(world: &World) -> Tenancy {
+    let spec = &world.typed().spec;
     let or_uid = |name: &Option<String>| {
-        name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| world.object.uid().to_owned())
+        name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| world.object().uid().to_owned())
     };
-    Datastore { endpoints, schema: or_uid(&spec.data_store_schema), user: or_uid(&spec.data_store_username) }
+    let endpoints = match &world.facts.data_store {
+        DataStoreView::Ready { endpoints, .. } => endpoints.clone(),
+        _ => vec![],
+    };
+    Tenancy {
+        store: references::data_store(world.object()).name,
+        endpoints,
+        schema: or_uid(&spec.data_store_schema),
+        user: or_uid(&spec.data_store_username),
+    }
 }
 
 fn component(spec: &Value) -> Component {
@@ -59,14 +69,14 @@ fn component(spec: &Value) -> Component {
 }
 
 fn network(world: &World) -> Result<Network, String> {
-    let cluster = world.cluster.as_ref().map(|cluster| cluster.get("/spec/clusterNetwork").clone()).unwrap_or_default();
+    let cluster = world.cluster().map(|cluster| cluster.get("/spec/clusterNetwork").clone()).unwrap_or_default();
     let block = |field: &str, default: &str| cluster[field]["cidrBlocks"][0].as_str().unwrap_or(default).to_owned();
     let services = block("services", SERVICE_CIDR);
     let service_cidr: ipnet::IpNet = services
         .parse()
         .map_err(|_| format!("the Cluster's service range {services:?} is not a CIDR such as {SERVICE_CIDR}"))?;
-    let network = world.object.get("/spec/network");
-    let chosen = texts(&world.object.get("/spec/addons/coreDNS")["dnsServiceIPs"])
+    let network = world.object().get("/spec/network");
+    let chosen = texts(&world.object().get("/spec/addons/coreDNS")["dnsServiceIPs"])
         .into_iter()
         .chain(texts(&network["dnsServiceIPs"]))
         .next();
@@ -103,7 +113,7 @@ fn kubelet(spec: &Value) -> Kubelet {
 }
 
 fn addons(world: &World, version: &KubeVersion) -> Addons {
-    let addons = world.kind.spec.addons.clone().unwrap_or_default();
+    let addons = world.typed().spec.addons.clone().unwrap_or_default();
     Addons {
         core_dns: addons.core_dns.map(|image| AddonImage { repository: image.image_repository, tag: image.image_tag }),
         kube_proxy: addons
@@ -112,8 +122,8 @@ fn addons(world: &World, version: &KubeVersion) -> Addons {
         // Without the program nothing would start; the status says so.
         konnectivity: addons
             .konnectivity
-            .filter(|_| world.konnectivity.is_ok())
-            .map(|_| konnectivity(world.object.get("/spec/addons/konnectivity"), version)),
+            .filter(|_| world.facts.konnectivity.is_ok())
+            .map(|_| konnectivity(world.object().get("/spec/addons/konnectivity"), version)),
     }
 }
 

@@ -1,44 +1,46 @@
 //! OpenStackMachine: one Nova server with its ports.
-//! Flows: owner -> network and bootstrap data are there -> ports -> server -> ACTIVE -> provider id. Holds: every create carries our key;
-//! what carries our key and is not needed goes; nothing else is touched; on the way out the server goes before its ports.
+//! Flows: owner -> network and bootstrap data are there -> project -> names -> ports -> server -> provider id. Holds: every create carries our key;
+//! nothing without our key is touched; on the way out the server goes before its ports.
 
 mod wanted;
 
 use std::time::Duration;
 
 use hangar_api::Object;
-use hangar_api::conditions::{Condition, Status, settle};
-use hangar_api::kinds::OpenStackMachine;
+use hangar_api::conditions::{Condition, Status};
+use hangar_api::contract::Foreign;
+use hangar_api::kinds::{
+    Machine, OpenStackClusterStatusInitialization, OpenStackMachine, OpenStackServerStatusAddress,
+    OpenStackServerStatusResources, OpenStackServerStatusResourcesPort,
+};
 use hangar_api::names::OPENSTACK_MACHINE_FINALIZER;
-use jiff::Timestamp;
-use serde_json::{Value, json};
+use hangar_openstack_types::{CreateServer, Server as Nova};
+use serde_json::json;
 
-use self::wanted::{new_port, new_server, port_specs};
-
-use crate::cloud::{CloudCall, Port, Server, oldest};
+use crate::cloud::ports::Ports;
+use crate::cloud::server::{self, Server};
+use crate::cloud::{self, Cloud, Lookup};
 use crate::intent;
-use crate::open_stack_cluster::old_style;
-use crate::{OwnerKey, Phase, Phases, Plan, Progress, Reason, Step};
+use crate::report::{READY, ready};
+use crate::step::Effect;
+use crate::{Absorb, OwnerKey, Phase, Phases, Planner, Progress, Report, Shared};
 
-/// The metadata entry of a server that holds the owner's key.
-pub const KEY_METADATA: &str = "hangar-key";
-/// Nova does not call back: while a server builds or goes, it is looked at this often.
-const LOOK_AGAIN: Duration = Duration::from_millis(900);
-/// A server that failed before it ever ran is replaced after this time, so that a passing fault of the cloud heals by itself.
-const REPLACE_FAILED_AFTER: i64 = 30;
+pub struct OpenStackMachines;
 
-#[derive(Debug, Clone)]
-pub struct World {
-    pub object: Object,
-    pub machine: OpenStackMachine,
-    /// The Machine that owns it.
-    pub owner: Option<Object>,
-    pub cluster: Option<Object>,
-    /// The cluster's OpenStackCluster.
-    pub infrastructure: Option<Object>,
+type World = crate::World<OpenStackMachines>;
+
+/// What somebody changed in the cloud is seen after this time: clouds do not call back.
+const DRIFT: Duration = Duration::from_secs(600);
+
+/// What the cloud has for this machine, and what the names in its spec mean there.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    pub cloud: Cloud,
     pub user_data: Option<UserData>,
-    pub cloud: Option<CloudView>,
-    pub refusal: Option<Reason>,
+    pub flavor: Lookup,
+    pub image: Lookup,
+    /// By position in spec.ports.
+    pub port_networks: Vec<Lookup>,
 }
 
 /// Hidden from logs: it holds a bootstrap token.
@@ -51,280 +53,174 @@ impl std::fmt::Debug for UserData {
     }
 }
 
-/// What the cloud has for this machine, and what the names in its spec mean there.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CloudView {
-    /// With our key.
-    pub servers: Vec<Server>,
-    pub ports: Vec<Port>,
-    pub flavor: Named,
-    pub image: Named,
-    /// By position in spec.ports; `None` where the filter matches nothing.
-    pub port_networks: Vec<Option<String>>,
-}
-
-/// A name that the cloud was asked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Named {
-    #[default]
-    NotAsked,
-    Id(String),
-    /// With what there is instead.
-    Unknown {
-        wanted: String,
-        known: Vec<String>,
-    },
-}
-
-pub fn plan(world: &World, now: Timestamp) -> Plan {
-    if world.object.is_deleting() {
-        return Phases::of(world, now)
-            .unless_refused(world.refusal.as_ref())
-            .then(delete_server)
-            .then(delete_ports)
-            .then(release)
-            .report(status);
+impl Absorb for Facts {
+    fn absorb(&mut self, effect: &Effect) {
+        self.cloud.absorb(effect);
     }
-    Phases::of(world, now)
-        .then(owner)
-        .then(ready_to_start)
-        .then(not_built_yet)
-        .unless_refused(world.refusal.as_ref())
-        .then(names)
-        .then(duplicates)
-        .then(ports)
-        .then(port_tags)
-        .then(server)
-        .then(active)
-        .then(provider_id)
-        .report(status)
 }
 
-fn delete_server(world: &World, _now: Timestamp) -> Phase {
-    let Some(cloud) = &world.cloud else {
-        return Phase::wait("WaitingForCloud", "the cloud has not answered yet");
-    };
-    let servers: Vec<&Server> = cloud.servers.iter().collect();
-    let steps: Vec<Step> =
-        servers.iter().filter(|server| server.status != "DELETING").map(|server| delete_of(server)).collect();
-    if steps.is_empty() && !servers.is_empty() {
-        return Phase::wait_for("WaitingForServerDeletion", "the server is still going", LOOK_AGAIN);
+impl Planner for OpenStackMachines {
+    type Kind = OpenStackMachine;
+    type Facts = Facts;
+    const FINALIZER: Option<&'static str> = Some(OPENSTACK_MACHINE_FINALIZER);
+    const SHARED: Shared = Shared::WhenTrue;
+
+    fn build(phases: Phases<'_, Self>) -> Phases<'_, Self> {
+        phases
+            .then(owner)
+            .then(ready_to_start)
+            .then(not_built_yet)
+            .facts()
+            .then(names)
+            .then(project)
+            .part(ports)
+            .part(server_part)
+            .then(provider_id)
     }
-    Phase::steps(steps)
+
+    fn delete(phases: Phases<'_, Self>) -> Phases<'_, Self> {
+        phases.facts().then(same_project).part_gone(server_part).part_gone(ports)
+    }
+
+    fn status(world: &World, progress: &Progress, report: &mut Report<OpenStackMachine>) {
+        let cloud = &world.facts.cloud;
+        let server = server::of(cloud);
+        let is_ready = progress.is_done() && server.is_some_and(server::is_active) && !world.object().is_deleting();
+        let before = world.typed().status.clone().unwrap_or_default();
+        let status = &mut report.status;
+        status.ready = Some(is_ready);
+        status.initialization =
+            Some(OpenStackClusterStatusInitialization { provisioned: Some(is_ready || was_ready(world)) });
+        // What was reported before the cloud went silent stays.
+        status.instance_id = server.map(|server| server.id.clone()).or(before.instance_id);
+        status.instance_state = server.map(|server| server.status.clone()).or(before.instance_state);
+        status.addresses = server.map(addresses).or(before.addresses);
+        let ports = cloud.resources.ports.keys().map(|id| OpenStackServerStatusResourcesPort { id: id.clone() });
+        let ports: Vec<_> = ports.collect();
+        status.resources = if ports.is_empty() {
+            before.resources
+        } else {
+            Some(OpenStackServerStatusResources { ports: Some(ports) })
+        };
+        let mut condition = ready(world.object(), progress);
+        if progress.is_done() && !is_ready {
+            condition = Condition::new(READY, Status::False, "InstanceNotReady", "the server is being built");
+        }
+        report.condition(condition.clone());
+        report.condition(Condition { kind: "InstanceReady".into(), ..condition });
+    }
+
+    fn recheck(_world: &World) -> Option<Duration> {
+        Some(DRIFT)
+    }
 }
 
-fn delete_of(server: &Server) -> Step {
-    Step::Cloud(CloudCall::DeleteServer { id: server.id.clone() })
+fn machine(world: &World) -> Option<&Object> {
+    world.owner::<Machine>()
 }
 
-fn delete_ports(world: &World, _now: Timestamp) -> Phase {
-    let ports = world.cloud.iter().flat_map(|cloud| &cloud.ports);
-    Phase::steps(ports.map(|port| Step::Cloud(CloudCall::DeletePort { id: port.id.clone() })))
+/// The cluster's OpenStackCluster.
+fn infrastructure(world: &World) -> Option<&Object> {
+    world.cluster_referenced("/spec/infrastructureRef")
 }
 
-fn release(world: &World, _now: Timestamp) -> Phase {
-    Phase::steps(intent::release(&world.object, OPENSTACK_MACHINE_FINALIZER))
+fn ports(world: &World) -> Ports<'_> {
+    let cloud = &world.facts.cloud;
+    let server = server::of(cloud).filter(|server| !server::is_deleting(server));
+    Ports { cloud, attached_to: server.map(|server| server.name.as_str()), wanted: wanted::ports(world) }
 }
 
-fn owner(world: &World, _now: Timestamp) -> Phase {
-    match (&world.owner, &world.cluster) {
+fn server_part(world: &World) -> Server<'_, impl Fn() -> CreateServer> {
+    Server { cloud: &world.facts.cloud, was_ready: was_ready(world), create: || wanted::server(world) }
+}
+
+fn owner(world: &World) -> Phase {
+    match (machine(world), world.cluster()) {
         (None, _) => Phase::wait("WaitingForMachine", "no Machine owns it yet"),
         (_, None) => Phase::wait("WaitingForCluster", "its Cluster is not there yet"),
-        _ => Phase::steps(intent::adopt(&world.object, Some(OPENSTACK_MACHINE_FINALIZER), None, &[])),
+        _ => Phase::Done,
     }
 }
 
-fn ready_to_start(world: &World, _now: Timestamp) -> Phase {
-    let provisioned =
-        world.infrastructure.as_ref().is_some_and(|cluster| cluster.get("/status/initialization/provisioned") == true);
-    if !provisioned {
+/// Whether a server can be made: also the moment from which on the cloud is asked.
+pub fn ready_to_start(world: &World) -> Phase {
+    if infrastructure(world).and_then(|cluster| Foreign::new(cluster).provisioned()) != Some(true) {
         return Phase::wait("WaitingForClusterInfrastructure", "the cluster's infrastructure is not ready yet");
     }
-    match world.user_data {
+    match user_data_secret(world) {
         Some(_) => Phase::Done,
         None => Phase::wait("WaitingForBootstrapData", "its bootstrap data is not there yet"),
     }
 }
 
-fn not_built_yet(world: &World, _now: Timestamp) -> Phase {
-    let spec = &world.machine.spec;
-    let missing = if spec.root_volume.is_some() || spec.additional_block_devices.is_some() {
-        "volumes (spec.rootVolume, spec.additionalBlockDevices) are not built yet"
-    } else if spec.floating_ip_pool_ref.is_some() {
-        "floating IP pools (spec.floatingIPPoolRef) are not built yet"
-    } else if spec.trunk == Some(true) {
-        "trunks (spec.trunk) are not built yet"
-    } else if spec.image.image_ref.is_some() {
-        "images by reference (spec.image.imageRef) are not built yet; name the image's id"
-    } else {
-        return Phase::Done;
-    };
-    Phase::blocked("NotBuiltYet", missing)
+/// The Secret with the bootstrap data, if it is the one of this machine.
+pub fn user_data_secret(world: &World) -> Option<&Object> {
+    let name = machine(world)?.text("/spec/bootstrap/dataSecretName");
+    world.named("", "Secret", name).filter(|_| !name.is_empty())
 }
 
-fn names(world: &World, _now: Timestamp) -> Phase {
-    let Some(cloud) = &world.cloud else {
-        return Phase::wait("WaitingForCloud", "the cloud has not answered yet");
-    };
-    for (what, named) in [("flavor", &cloud.flavor), ("image", &cloud.image)] {
-        if let Named::Unknown { wanted, known } = named {
-            let list = known.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
-            return Phase::blocked("InvalidMachineSpec", format!("the cloud has no {what} {wanted}; it has {list}"));
-        }
-    }
-    match cloud.port_networks.iter().position(Option::is_none) {
-        Some(index) => {
-            Phase::blocked("InvalidMachineSpec", format!("spec.ports[{index}].network matches no network of the cloud"))
-        }
+/// Said out loud instead of half done.
+fn not_built_yet(world: &World) -> Phase {
+    match wanted::unsupported(world) {
+        Some(what) => Phase::blocked("NotBuiltYet", what),
         None => Phase::Done,
     }
 }
 
-/// Two resources with one key: an answer was lost. The older one stays.
-fn duplicates(world: &World, _now: Timestamp) -> Phase {
-    let Some(cloud) = &world.cloud else { return Phase::Done };
-    let mut steps = vec![];
-    if let Some(first) = our_server(cloud) {
-        let others = cloud.servers.iter().filter(|server| server.id != first.id && server.status != "DELETING");
-        steps.extend(others.map(delete_of));
-    }
-    let needed: Vec<&str> =
-        (0..port_specs(world).len()).filter_map(|index| our_port(world, index)).map(|port| port.id.as_str()).collect();
-    let surplus = cloud.ports.iter().filter(|port| !needed.contains(&port.id.as_str()) && port.device_id.is_empty());
-    steps.extend(surplus.map(|port| Step::Cloud(CloudCall::DeletePort { id: port.id.clone() })));
-    Phase::steps(steps)
-}
-
-fn ports(world: &World, _now: Timestamp) -> Phase {
-    let missing = (0..port_specs(world).len()).filter(|index| our_port(world, *index).is_none());
-    Phase::steps(missing.map(|index| Step::Cloud(CloudCall::CreatePort(new_port(world, index)))))
-}
-
-/// Tags that a port was to have from the start and has not: a death or a fault came in between.
-fn port_tags(world: &World, _now: Timestamp) -> Phase {
-    Phase::steps((0..port_specs(world).len()).filter_map(|index| {
-        let port = our_port(world, index)?;
-        let tags = new_port(world, index).tags;
-        let complete = tags.iter().all(|tag| port.tags.contains(tag));
-        (!complete).then(|| Step::Cloud(CloudCall::TagPort { id: port.id.clone(), tags }))
-    }))
-}
-
-fn server(world: &World, now: Timestamp) -> Phase {
-    let Some(cloud) = &world.cloud else { return Phase::Done };
-    match our_server(cloud) {
-        None => Phase::Steps(vec![Step::Cloud(CloudCall::CreateServer(new_server(world)))]),
-        Some(server) if server.has_failed() && !was_ready(world) => failed(server, now),
-        Some(_) => Phase::Done,
+fn names(world: &World) -> Phase {
+    let facts = &world.facts;
+    let flavor = facts.flavor.problem("spec.flavor", "flavor");
+    let image = facts.image.problem("spec.image.filter", "image");
+    let networks = facts
+        .port_networks
+        .iter()
+        .enumerate()
+        .find_map(|(index, network)| network.problem(&format!("spec.ports[{index}].network.filter"), "network"));
+    match flavor.or(image).or(networks) {
+        Some(problem) => Phase::blocked("InvalidMachineSpec", problem),
+        None => Phase::Done,
     }
 }
 
-/// A server that never ran is replaced after a while; the reason stays visible until then.
-fn failed(server: &Server, now: Timestamp) -> Phase {
-    let fault = server.fault.clone().unwrap_or_else(|| "the cloud gave no reason".into());
-    let age = server
-        .created_at
-        .parse::<Timestamp>()
-        .map_or(REPLACE_FAILED_AFTER, |created| now.as_second() - created.as_second());
-    if age >= REPLACE_FAILED_AFTER {
-        return Phase::Steps(vec![delete_of(server)]);
-    }
-    let wait = Duration::from_secs(u64::try_from(REPLACE_FAILED_AFTER - age).unwrap_or(1).max(1));
-    Phase::Blocked(Reason {
-        code: "InstanceStateError",
-        message: format!("server {} failed: {fault}; it will be replaced", server.name),
-        wake: crate::Wake::After(wait),
-    })
+fn project(world: &World) -> Phase {
+    cloud::project(world.object(), &world.facts.cloud)
 }
 
-fn active(world: &World, _now: Timestamp) -> Phase {
-    let Some(server) = world.cloud.as_ref().and_then(our_server) else { return Phase::Done };
-    match server.status.as_str() {
-        "ACTIVE" => Phase::Done,
-        "ERROR" => {
-            let fault = server.fault.clone().unwrap_or_else(|| "the cloud gave no reason".into());
-            Phase::blocked("InstanceStateError", format!("server {} failed: {fault}", server.name))
-        }
-        "DELETING" => Phase::wait_for("ServerGoing", "a failed server is still going", LOOK_AGAIN),
-        "SHUTOFF" | "PAUSED" | "SUSPENDED" => {
-            Phase::blocked("InstanceNotReady", format!("server {} is {}; start it", server.name, server.status))
-        }
-        _ => Phase::wait_for("InstanceNotReady", "the server is being built", LOOK_AGAIN),
+/// In another project nothing would be found, and everything in the first one would be lost.
+fn same_project(world: &World) -> Phase {
+    match world.object().annotation(cloud::PROJECT_ANNOTATION) {
+        Some(_) => project(world),
+        None => Phase::Done,
     }
 }
 
-fn provider_id(world: &World, _now: Timestamp) -> Phase {
-    let Some(server) = world.cloud.as_ref().and_then(our_server) else { return Phase::Done };
-    let region =
-        world.machine.spec.identity_ref.as_ref().and_then(|identity| identity.region.as_deref()).unwrap_or_default();
+fn provider_id(world: &World) -> Phase {
+    let Some(server) = server::of(&world.facts.cloud) else { return Phase::Done };
+    let identity = world.typed().spec.identity_ref.as_ref();
+    let region = identity.and_then(|identity| identity.region.as_deref()).unwrap_or_default();
     let id = format!("openstack://{region}/{}", server.id);
-    Phase::steps(intent::touch(&world.object, json!({ "spec": { "providerID": id } })))
+    Phase::steps(intent::touch(world.object(), json!({ "spec": { "providerID": id } })))
 }
 
 fn was_ready(world: &World) -> bool {
-    world.object.get("/status/initialization/provisioned") == true
-}
-
-/// Every server in the view carries our key: there is one for each machine.
-fn our_server(cloud: &CloudView) -> Option<&Server> {
-    oldest(cloud.servers.iter(), |server| (&server.created_at, &server.id))
-}
-
-fn our_port(world: &World, index: usize) -> Option<&Port> {
-    let role = port_role(index);
-    let ours = world.cloud.iter().flat_map(|cloud| &cloud.ports);
-    oldest(ours.filter(|port| port.key.as_ref().is_some_and(|key| key.role == role)), |port| {
-        (&port.created_at, &port.id)
-    })
-}
-
-fn port_role(index: usize) -> String {
-    format!("port-{index}")
+    Foreign::new(world.object()).is_provisioned_machine()
 }
 
 fn key(world: &World, role: &str) -> OwnerKey {
-    OwnerKey::new(world.cluster.as_ref().map_or("", Object::uid), world.object.uid(), role)
+    OwnerKey::new(world.cluster().map_or("", Object::uid), world.object().uid(), role)
 }
 
-fn status(world: &World, progress: &Progress, now: Timestamp) -> Option<Value> {
-    if world.object.is_deleting() && *progress == Progress::Acting {
-        return None;
+/// By network, IPv4 first.
+fn addresses(server: &Nova) -> Vec<OpenStackServerStatusAddress> {
+    let mut list = vec![];
+    for addresses in server.addresses.values() {
+        let mut sorted: Vec<_> = addresses.iter().collect();
+        sorted.sort_by_key(|address| address.version);
+        list.extend(sorted.into_iter().map(|address| OpenStackServerStatusAddress {
+            r#type: if address.kind == "floating" { "ExternalIP" } else { "InternalIP" }.to_owned(),
+            address: address.addr.clone(),
+        }));
     }
-    let server = world.cloud.as_ref().and_then(our_server);
-    let ready = *progress == Progress::Done && server.is_some_and(Server::is_active) && !world.object.is_deleting();
-    let say = |kind: &str| match progress.reason() {
-        Some(reason) => Condition::new(kind, Status::False, reason.code, reason.message.clone()),
-        None if ready => Condition::new(kind, Status::True, kind, ""),
-        None => Condition::new(kind, Status::False, "InstanceNotReady", "the server is being made"),
-    };
-    let present: Vec<Condition> =
-        serde_json::from_value(world.object.get("/status/conditions").clone()).unwrap_or_default();
-    let mut status = json!({
-        "ready": ready,
-        "initialization": { "provisioned": ready || was_ready(world) },
-        "conditions": old_style(settle(vec![say("Ready"), say("InstanceReady")], &present, now)),
-    });
-    if let Some(server) = server {
-        status["instanceID"] = server.id.clone().into();
-        status["instanceState"] = server.status.clone().into();
-        status["addresses"] = addresses(server);
-    }
-    if let Some(cloud) = &world.cloud {
-        let ports: Vec<Value> = cloud.ports.iter().map(|port| json!({ "id": port.id })).collect();
-        status["resources"] = json!({ "ports": ports });
-    }
-    Some(status)
+    list.push(OpenStackServerStatusAddress { r#type: "InternalDNS".into(), address: server.name.clone() });
+    list
 }
-
-fn addresses(server: &Server) -> Value {
-    let mut list: Vec<Value> = server
-        .addresses
-        .iter()
-        .map(|(kind, address)| json!({ "type": if kind == "floating" { "ExternalIP" } else { "InternalIP" }, "address": address }))
-        .collect();
-    list.push(json!({ "type": "InternalDNS", "address": server.name }));
-    list.into()
-}
-
-#[cfg(test)]
-mod tests;

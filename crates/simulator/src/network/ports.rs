@@ -1,6 +1,6 @@
 //! Ports: made, changed and deleted; and the table of them, which knows the addresses that are taken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 use hangar_openstack::wire::{CreatePort, Port};
@@ -14,7 +14,7 @@ use crate::Simulator;
 use crate::ask::Ask;
 use crate::reply::{Outcome, Refusal, Reply};
 use crate::state::{State, World};
-use crate::table::{Change, Rows, Table};
+use crate::table::{Rows, Table};
 
 /// Ports by id. Changes go through here, so that `taken` always agrees with the rows.
 #[derive(Clone, Default)]
@@ -71,8 +71,12 @@ impl<'de> Deserialize<'de> for Ports {
 }
 
 impl Rows for Ports {
-    fn take_changes(&mut self) -> Vec<Change> {
-        self.table.take_changes()
+    fn take_changed(&mut self) -> BTreeSet<String> {
+        self.table.take_changed()
+    }
+
+    fn row(&self, id: &str) -> Option<String> {
+        self.table.row(id)
     }
 
     fn put(&mut self, id: &str, row: Option<&str>) -> Result<(), serde_json::Error> {

@@ -30,7 +30,7 @@ pub(super) struct Lo {
 impl Lo {
     pub fn open(home: &Path, ip: Ip) -> Self {
         let record = Record::read(home).unwrap_or_else(|error| {
-            tracing::warn!(%error, "what an earlier run put on lo is not known");
+            tracing::warn!(%error, "could not read which addresses an earlier run added to lo");
             Record::empty(home)
         });
         Self { ip, label: label(home), record }
@@ -74,7 +74,9 @@ impl Lo {
         self.record.insert(address, Entry { owners, uid: uid.to_owned(), label: self.label.clone() })?;
         let outcome = match self.ip.add(address, &self.label) {
             Ok(()) if is_here(address) => Ok(()),
-            Ok(()) => self.clear(address).and(Err("it is there, but cannot be listened on: is lo up?".to_owned())),
+            Ok(()) => {
+                self.clear(address).and(Err("the address is configured, but cannot be bound: is lo up?".to_owned()))
+            }
             Err(words) => Err(words),
         };
         if outcome.is_err() {
@@ -104,7 +106,7 @@ impl Lo {
             Err(words) => Err(words),
         };
         removed.map_err(|words| {
-            format!("{address} is still on lo ({words}): remove it with `ip address del {address}/32 dev lo` as root")
+            format!("could not remove {address} from lo ({words}): remove it with `ip address del {address}/32 dev lo` as root")
         })
     }
 }

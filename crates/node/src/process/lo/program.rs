@@ -25,8 +25,8 @@ pub(in super::super) struct Ip {
 impl Ip {
     pub fn find() -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let places = std::env::split_paths(&path).chain(PLACES.map(PathBuf::from));
-        let program = places.map(|place| place.join("ip")).find(|path| path.is_file());
+        let directories = std::env::split_paths(&path).chain(PLACES.map(PathBuf::from));
+        let program = directories.map(|directory| directory.join("ip")).find(|path| path.is_file());
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         Self { program, may_change: has_capability(&status, CAP_NET_ADMIN) }
     }

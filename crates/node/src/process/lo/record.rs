@@ -38,7 +38,7 @@ impl Record {
         let broken = |error: &dyn std::fmt::Display| {
             let path = empty.path.display();
             format!(
-                "{path} cannot be read ({error}): remove it, and what `ip address show dev lo` has with a label lo:hangar"
+                "could not read {path} ({error}): remove it, and the addresses with label lo:hangar in `ip address show dev lo`"
             )
         };
         let bytes = match std::fs::read(&empty.path) {

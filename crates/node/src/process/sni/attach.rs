@@ -9,9 +9,9 @@ use kube::core::{Selector, SelectorExt as _};
 use serde_json::Value;
 
 use super::backends::{Find, split};
+use super::condition::Condition;
 use super::hosts::{Host, Table};
 use super::objects::{GROUP, Gateway, Listener, ParentRef, Route};
-use super::said::Said;
 
 /// What is known in one pass. The Gateways are those of our classes.
 pub(super) struct World<'a> {
@@ -28,8 +28,8 @@ pub(super) struct World<'a> {
 #[derive(Debug, Clone)]
 pub(super) struct Verdict {
     pub parent: Value,
-    pub accepted: Said,
-    pub resolved: Said,
+    pub accepted: Condition,
+    pub resolved: Condition,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ fn verdict(world: &World<'_>, route: &Route, parent: &Value, attached: &mut Atta
                 let table = attached.tables.entry((*address, listener.port).into()).or_default();
                 hosts.into_iter().for_each(|host| table.add(host, split.clone()));
             }
-            Said::yes("Accepted", "the route is served")
+            Condition::met("Accepted", "the route is served")
         }
     };
     Some(Verdict { parent: parent.clone(), accepted, resolved })
@@ -98,7 +98,7 @@ fn fitting<'a>(
     route: &Route,
     gateway: &'a Gateway,
     parent: &ParentRef,
-) -> Result<Fitting<'a>, Said> {
+) -> Result<Fitting<'a>, Condition> {
     let name = format!("{}/{}", gateway.namespace, gateway.name);
     let named = |listener: &&Listener| {
         parent.section_name.as_ref().is_none_or(|section| *section == listener.name)
@@ -107,7 +107,7 @@ fn fitting<'a>(
     let listeners: Vec<&Listener> = gateway.spec.listeners.iter().filter(named).collect();
     if listeners.is_empty() {
         let note = format!("Gateway {name} has no such listener: check sectionName and port of the parentRef");
-        return Err(Said::no("NoMatchingParent", &note));
+        return Err(Condition::unmet("NoMatchingParent", &note));
     }
     let allowed: Vec<&Listener> = listeners
         .into_iter()
@@ -116,10 +116,10 @@ fn fitting<'a>(
         .collect();
     if allowed.is_empty() {
         let note = format!(
-            "no listener of Gateway {name} takes a TLSRoute from namespace {}: see allowedRoutes and the conditions of its listeners",
+            "no listener of Gateway {name} allows TLSRoutes from namespace {}: see allowedRoutes and the conditions of its listeners",
             route.namespace
         );
-        return Err(Said::no("NotAllowedByListeners", &note));
+        return Err(Condition::unmet("NotAllowedByListeners", &note));
     }
     let hosts = |listener: &Listener| -> Vec<Host> {
         let own = Host::of_gateway(&listener.hostname);
@@ -131,8 +131,8 @@ fn fitting<'a>(
     let fitting: Fitting<'a> =
         allowed.into_iter().map(|one| (one, hosts(one))).filter(|(_, h)| !h.is_empty()).collect();
     if fitting.is_empty() {
-        let note = format!("no listener of Gateway {name} has a hostname that fits one of the route's");
-        return Err(Said::no("NoMatchingListenerHostname", &note));
+        let note = format!("no listener of Gateway {name} has a hostname that matches the route");
+        return Err(Condition::unmet("NoMatchingListenerHostname", &note));
     }
     Ok(fitting)
 }
@@ -154,17 +154,17 @@ fn allows(world: &World<'_>, listener: &Listener, gateway: &Gateway, route: &Rou
 }
 
 /// Why a listener cannot be served at all.
-pub(super) fn refusal(listener: &Listener) -> Option<Said> {
+pub(super) fn refusal(listener: &Listener) -> Option<Condition> {
     let mode = listener.tls.mode.as_deref().unwrap_or("Terminate");
     match (listener.protocol.as_str(), mode) {
         ("TLS", "Passthrough") => None,
-        ("TLS", _) => Some(Said::no(
+        ("TLS", _) => Some(Condition::unmet(
             "UnsupportedProtocol",
-            "TLS is passed through here and never terminated: set tls.mode to Passthrough",
+            "TLS termination is not supported: set tls.mode to Passthrough",
         )),
         (other, _) => {
-            let note = format!("{other} is not served here: set protocol to TLS and tls.mode to Passthrough");
-            Some(Said::no("UnsupportedProtocol", &note))
+            let note = format!("protocol {other} is not supported: set protocol to TLS and tls.mode to Passthrough");
+            Some(Condition::unmet("UnsupportedProtocol", &note))
         }
     }
 }

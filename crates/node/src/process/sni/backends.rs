@@ -8,9 +8,9 @@ use kube::ResourceExt as _;
 use super::super::Node;
 use super::super::proxy::Pool;
 use super::super::services::pool;
+use super::condition::Condition;
 use super::hosts::Split;
 use super::objects::{BackendRef, Route};
-use super::said::Said;
 
 /// Services and pods as they are in one pass.
 pub(super) struct Backends<'a> {
@@ -61,39 +61,44 @@ fn port_of<'a>(service: &'a Service, port: &Port<'_>) -> Result<&'a ServicePort,
 }
 
 /// The backends of a route with their weights; a reference that leads nowhere keeps its weight and is said.
-pub(super) fn split(find: &dyn Find, route: &Route) -> (Split, Said) {
-    let mut said = Said::yes("ResolvedRefs", "all backends were found");
+pub(super) fn split(find: &dyn Find, route: &Route) -> (Split, Condition) {
+    let mut condition = Condition::met("ResolvedRefs", "all backends were found");
     let mut shares = vec![];
     // A connection has nothing but its name to be told apart by, so of several rules the first counts.
     for reference in route.spec.rules.first().into_iter().flat_map(|rule| &rule.backend_refs) {
         let found = resolve(find, route, reference);
         shares.push((reference.weight.unwrap_or(1), found.as_ref().cloned().unwrap_or_default()));
         if let Err(refusal) = found {
-            said = refusal;
+            condition = refusal;
         }
     }
     if shares.is_empty() {
-        said = Said::no("BackendNotFound", "no backend is named: add one to spec.rules[0].backendRefs");
+        condition =
+            Condition::unmet("BackendNotFound", "the route has no backend: add one to spec.rules[0].backendRefs");
     }
-    (Split::new(shares), said)
+    (Split::new(shares), condition)
 }
 
-fn resolve(find: &dyn Find, route: &Route, reference: &BackendRef) -> Result<Pool, Said> {
+fn resolve(find: &dyn Find, route: &Route, reference: &BackendRef) -> Result<Pool, Condition> {
     let (group, kind) = (reference.group.as_deref().unwrap_or(""), reference.kind.as_deref().unwrap_or("Service"));
     if !group.is_empty() || kind != "Service" {
-        return Err(Said::no("InvalidKind", &format!("backend {} is a {kind}: name a Service", reference.name)));
+        return Err(Condition::unmet(
+            "InvalidKind",
+            &format!("backend {} is a {kind}: only Services are supported", reference.name),
+        ));
     }
     let namespace = reference.namespace.as_deref().unwrap_or(&route.namespace);
     if namespace != route.namespace {
         let note = format!(
-            "Service {namespace}/{} is in another namespace, which is not allowed here, with or without a ReferenceGrant: \
-             put the route into namespace {namespace}",
+            "Service {namespace}/{} is in another namespace, and ReferenceGrants are not supported: \
+             move the route to namespace {namespace}",
             reference.name
         );
-        return Err(Said::no("RefNotPermitted", &note));
+        return Err(Condition::unmet("RefNotPermitted", &note));
     }
     let Some(port) = reference.port else {
-        return Err(Said::no("BackendNotFound", &format!("backend {} names no port", reference.name)));
+        return Err(Condition::unmet("BackendNotFound", &format!("backend {} has no port", reference.name)));
     };
-    find.find(namespace, &reference.name, &Port::Number(port)).map_err(|note| Said::no("BackendNotFound", &note))
+    find.find(namespace, &reference.name, &Port::Number(port))
+        .map_err(|note| Condition::unmet("BackendNotFound", &note))
 }

@@ -41,7 +41,7 @@ pub(super) async fn gateway_class(client: &Client, kind: &ApiResource) -> kube::
     if api.get_metadata_opt(CLASS).await?.is_none() {
         let class = json!({
             "apiVersion": kind.api_version, "kind": "GatewayClass", "metadata": {"name": CLASS},
-            "spec": {"controllerName": CONTROLLER, "description": "TLS passed through by server name, on loopback addresses"},
+            "spec": {"controllerName": CONTROLLER, "description": "TLS passthrough by server name (SNI), on loopback addresses"},
         });
         api.patch(CLASS, &PatchParams::apply("hangar-node").force(), &Patch::Apply(class)).await?;
     }
@@ -166,7 +166,7 @@ fn definition(names: [&str; 4], scope: &str, versions: &[&str], spec: Value, col
             "annotations": {
                 BUNDLE: OURS,
                 // The API server wants a word on every definition in a group of Kubernetes' own.
-                "api-approved.kubernetes.io": "unapproved, a small stand-in for the published definition",
+                "api-approved.kubernetes.io": "unapproved, a reduced version of the published definition",
             },
         },
         "spec": {

@@ -27,7 +27,7 @@ const PASSTHROUGH: [&str; 4] = [
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// With what is still wrong, if anything is.
-    Served(Option<(&'static str, String)>),
+    OptionalWatch(Option<(&'static str, String)>),
     Refused(&'static str, String),
     /// Another controller's.
     Foreign,
@@ -60,13 +60,13 @@ fn add(ingress: &Ingress, classes: &[Arc<IngressClass>], find: &dyn Find, table:
         Some(known) if known.spec.as_ref().and_then(|spec| spec.controller.as_deref()) == Some(CONTROLLER) => {}
         Some(_) => return Verdict::Foreign,
         None => {
-            let note = format!("there is no IngressClass {class}: leave the class out, or say {}", super::CLASS);
+            let note = format!("there is no IngressClass {class}: remove ingressClassName, or use {}", super::CLASS);
             return Verdict::Refused("UnknownIngressClass", note);
         }
     }
     if !passes_through(ingress) {
         let note = format!(
-            "TLS is passed through here and never terminated: annotate the Ingress with {}: \"true\", or use a Service of type LoadBalancer",
+            "TLS termination is not supported: annotate the Ingress with {}: \"true\", or use a Service of type LoadBalancer",
             PASSTHROUGH[0]
         );
         return Verdict::Refused("TLSPassthroughOnly", note);
@@ -82,7 +82,7 @@ fn add(ingress: &Ingress, classes: &[Arc<IngressClass>], find: &dyn Find, table:
             Err(trouble) => wrong = Some(trouble),
         }
     }
-    Verdict::Served(wrong)
+    Verdict::OptionalWatch(wrong)
 }
 
 fn passes_through(ingress: &Ingress) -> bool {
@@ -99,8 +99,11 @@ fn backends(spec: &k8s_openapi::api::networking::v1::IngressSpec) -> BTreeMap<St
         let host = rule.host.clone().unwrap_or_default();
         let paths = rule.http.as_ref().map(|http| http.paths.as_slice()).unwrap_or_default();
         let root = paths.iter().find(|path| matches!(path.path.as_deref().unwrap_or("/"), "/" | ""));
-        let note =
-            || format!("host {host} has several paths and none of them is /: TLS is passed through, add the path /");
+        let note = || {
+            format!(
+                "host {host} has several paths and none of them is /: paths cannot be matched with TLS passthrough, add the path /"
+            )
+        };
         match (root, paths) {
             (Some(path), _) | (None, [path]) => all.insert(host, Ok(&path.backend)),
             (None, []) => spec.default_backend.as_ref().and_then(|backend| all.insert(host, Ok(backend))),
@@ -111,10 +114,10 @@ fn backends(spec: &k8s_openapi::api::networking::v1::IngressSpec) -> BTreeMap<St
 }
 
 fn pool(ingress: &Ingress, backend: &IngressBackend, find: &dyn Find) -> Result<Pool, String> {
-    let service = backend.service.as_ref().ok_or("a backend is no Service: name a Service")?;
+    let service = backend.service.as_ref().ok_or("a backend is not a Service: only Services are supported")?;
     let port = service.port.as_ref();
     let number = port.and_then(|port| port.number).map(Port::Number);
     let port = number.or_else(|| port?.name.as_deref().map(Port::Name));
-    let port = port.ok_or_else(|| format!("backend {} names no port", service.name))?;
+    let port = port.ok_or_else(|| format!("backend {} has no port", service.name))?;
     find.find(&ingress.namespace().unwrap_or_default(), &service.name, &port)
 }

@@ -6,12 +6,12 @@
 
 mod attach;
 mod backends;
+mod condition;
 mod definitions;
 mod hosts;
 mod ingresses;
 mod objects;
-mod said;
-mod served;
+mod optional_watch;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -36,7 +36,7 @@ pub use definitions::install_gateway_api;
 pub(super) use hosts::Table;
 use ingresses::Verdict;
 use objects::{Class, Gateway, Route, Seen};
-use served::Served;
+use optional_watch::OptionalWatch;
 use status::Facts;
 
 /// What classes name that are served here.
@@ -48,12 +48,12 @@ const INGRESS_PORTS: [u16; 2] = [443, 8443];
 
 struct Sni {
     node: Arc<Node>,
-    classes: Served,
-    gateways: Served,
-    routes: Served,
+    classes: OptionalWatch,
+    gateways: OptionalWatch,
+    routes: OptionalWatch,
     listeners: Listeners,
     /// Events that were written, by the object's uid.
-    said: HashSet<(String, String)>,
+    condition: HashSet<(String, String)>,
     /// Whether our GatewayClass was written since the definitions are there.
     has_class: bool,
 }
@@ -62,21 +62,21 @@ pub(super) async fn run(node: Arc<Node>) {
     if let Err(error) = definitions::ingress_class(&node.client).await {
         tracing::warn!(%error, "the IngressClass {CLASS} could not be written");
     }
-    let watch = |kind, plural, versions| Served::start(node.client.clone(), kind, plural, versions);
+    let watch = |kind, plural, versions| OptionalWatch::start(node.client.clone(), kind, plural, versions);
     let mut sni = Sni {
         classes: watch("GatewayClass", "gatewayclasses", &["v1", "v1beta1"]),
         gateways: watch("Gateway", "gateways", &["v1", "v1beta1"]),
         routes: watch("TLSRoute", "tlsroutes", &["v1", "v1alpha3", "v1alpha2"]),
         node: node.clone(),
         listeners: Listeners::default(),
-        said: HashSet::new(),
+        condition: HashSet::new(),
         has_class: false,
     };
     let watched = &node.watched;
-    let (mut classes, mut gateways, mut routes) = (sni.classes.bell(), sni.gateways.bell(), sni.routes.bell());
+    let (mut classes, mut gateways, mut routes) = (sni.classes.changes(), sni.gateways.changes(), sni.routes.changes());
     let (mut services, mut pods, mut namespaces) =
-        (watched.services.bell(), watched.pods.bell(), watched.namespaces.bell());
-    let (mut ingresses, mut ingress_classes) = (watched.ingresses.bell(), watched.ingress_classes.bell());
+        (watched.services.changes(), watched.pods.changes(), watched.namespaces.changes());
+    let (mut ingresses, mut ingress_classes) = (watched.ingresses.changes(), watched.ingress_classes.changes());
     loop {
         sni.pass().await;
         let went_on = tokio::select! {
@@ -142,7 +142,7 @@ impl Sni {
         let named = |table: &Table| Rules { way: Way::ByName(table.clone()), sources: vec![] };
         let mut wanted: BTreeMap<SocketAddr, Rules> =
             attached.tables.iter().map(|(address, table)| (*address, named(table))).collect();
-        if verdicts.iter().any(|(_, verdict)| matches!(verdict, Verdict::Served(_))) {
+        if verdicts.iter().any(|(_, verdict)| matches!(verdict, Verdict::OptionalWatch(_))) {
             let address = node.balancers.of_ingresses();
             wanted.extend(INGRESS_PORTS.map(|port| ((address, port).into(), named(&table))));
         }
@@ -166,7 +166,7 @@ impl Sni {
     }
 
     fn is_listed(&self) -> bool {
-        [&self.classes, &self.gateways, &self.routes].into_iter().all(Served::is_listed)
+        [&self.classes, &self.gateways, &self.routes].into_iter().all(OptionalWatch::is_listed)
     }
 
     fn addresses(&self, gateways: &[Gateway]) -> Addresses {
@@ -249,13 +249,13 @@ impl Sni {
         let address = node.balancers.of_ingresses();
         for (ingress, verdict) in verdicts {
             let trouble = match verdict {
-                Verdict::Served(trouble) => trouble.clone(),
+                Verdict::OptionalWatch(trouble) => trouble.clone(),
                 Verdict::Refused(reason, note) => Some((*reason, note.clone())),
                 Verdict::Foreign => continue,
             };
             let uid = ingress.uid().unwrap_or_default();
             if let Some((reason, note)) = trouble
-                && self.said.insert((uid, note.clone()))
+                && self.condition.insert((uid, note.clone()))
             {
                 node.events.warning(&**ingress, reason, &note).await;
             }
@@ -267,7 +267,7 @@ impl Sni {
                 told
             });
             let wanted = match verdict {
-                Verdict::Served(_) => json!([{"ip": address.to_string(), "ports": ports}]),
+                Verdict::OptionalWatch(_) => json!([{"ip": address.to_string(), "ports": ports}]),
                 _ => Value::Null,
             };
             let standing = ingress.status.as_ref().and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
@@ -279,11 +279,11 @@ impl Sni {
                 }
             }
         }
-        self.said.retain(|(uid, _)| verdicts.iter().any(|(ingress, _)| ingress.uid().as_ref() == Some(uid)));
+        self.condition.retain(|(uid, _)| verdicts.iter().any(|(ingress, _)| ingress.uid().as_ref() == Some(uid)));
     }
 }
 
-fn read<S: serde::de::DeserializeOwned>(served: &Served) -> Vec<Seen<S>> {
+fn read<S: serde::de::DeserializeOwned>(served: &OptionalWatch) -> Vec<Seen<S>> {
     served.all().iter().filter_map(|object| Seen::read(object)).collect()
 }
 
@@ -292,7 +292,7 @@ fn now() -> String {
 }
 
 /// Writes a status that says something new.
-async fn write<S>(client: &Client, served: &Served, object: &Seen<S>, status: Value) {
+async fn write<S>(client: &Client, served: &OptionalWatch, object: &Seen<S>, status: Value) {
     let Some(resource) = served.resource().filter(|_| !says(&object.status, &status)) else { return };
     let api: Api<DynamicObject> = match object.namespace.as_str() {
         "" => Api::all_with(client.clone(), &resource),
@@ -304,7 +304,7 @@ async fn write<S>(client: &Client, served: &Served, object: &Seen<S>, status: Va
         // Gone, or another object of the same name.
         Err(kube::Error::Api(error)) if error.code == 404 || error.code == 409 => {}
         Err(error) => {
-            tracing::warn!(kind = resource.kind, name = object.name, %error, "the status could not be written")
+            tracing::warn!(kind = resource.kind, name = object.name, %error, "the could not write the pod status")
         }
     }
 }

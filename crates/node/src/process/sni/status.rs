@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 
 use super::CONTROLLER;
 use super::attach::{Verdict, conflicts, refusal};
+use super::condition::{Condition, conditions};
 use super::objects::{Class, GROUP, Gateway, Listener, Route};
-use super::said::{Said, conditions};
 
 pub(super) fn of_class(class: &Class, now: &str) -> Value {
-    let accepted = Said::yes("Accepted", "TLSRoutes of this class are served by the process node");
+    let accepted = Condition::met("Accepted", "TLSRoutes of this class are served by the process node");
     let before = &class.status["conditions"];
     json!({"conditions": conditions(before, class.generation, now, &[("Accepted", accepted)])})
 }
@@ -35,17 +35,20 @@ pub(super) fn of_gateway(gateway: &Gateway, facts: &Facts, now: &str) -> Value {
         gateway.spec.listeners.iter().map(|listener| of_listener(gateway, listener, facts, now)).collect();
     let good = listeners.iter().filter(|(good, _)| *good).count();
     let accepted = match (&facts.complaint, good == listeners.len()) {
-        (Some(complaint), _) if facts.address.is_none() => Said::no("UnsupportedAddress", complaint),
-        (_, true) => {
-            Said::yes("Accepted", facts.complaint.as_deref().unwrap_or("the Gateway is served by the process node"))
+        (Some(complaint), _) if facts.address.is_none() => Condition::unmet("UnsupportedAddress", complaint),
+        (_, true) => Condition::met(
+            "Accepted",
+            facts.complaint.as_deref().unwrap_or("the Gateway is served by the process node"),
+        ),
+        (_, false) if good > 0 => {
+            Condition::met("ListenersNotValid", "some listeners are not served, see their conditions")
         }
-        (_, false) if good > 0 => Said::yes("ListenersNotValid", "some listeners are not served, see their conditions"),
-        (_, false) => Said::no("ListenersNotValid", "no listener can be served, see their conditions"),
+        (_, false) => Condition::unmet("ListenersNotValid", "no listener can be served, see their conditions"),
     };
     let programmed = match facts.address {
-        Some(_) if good > 0 => Said::yes("Programmed", "listeners that can be served are listening"),
-        Some(_) => Said::no("Invalid", "no listener can be served, see their conditions"),
-        None => Said::no("AddressNotAssigned", facts.complaint.as_deref().unwrap_or("no address was given yet")),
+        Some(_) if good > 0 => Condition::met("Programmed", "listeners that can be served are listening"),
+        Some(_) => Condition::unmet("Invalid", "no listener can be served, see their conditions"),
+        None => Condition::unmet("AddressNotAssigned", facts.complaint.as_deref().unwrap_or("no address assigned yet")),
     };
     let all = [("Accepted", accepted), ("Programmed", programmed)];
     let addresses: Vec<Value> =
@@ -65,24 +68,27 @@ fn of_listener(gateway: &Gateway, listener: &Listener, facts: &Facts, now: &str)
     let foreign: Vec<&str> = foreign.map(|kind| kind.kind.as_str()).filter(|kind| *kind != "TLSRoute").collect();
     let only_foreign = !foreign.is_empty() && foreign.len() == listener.allowed_routes.kinds.len();
     let resolved = match foreign.is_empty() {
-        true => Said::yes("ResolvedRefs", "all references were found"),
-        false => Said::no("InvalidRouteKinds", &format!("{} cannot be served here, TLSRoute can", foreign.join(", "))),
+        true => Condition::met("ResolvedRefs", "all references were found"),
+        false => {
+            Condition::unmet("InvalidRouteKinds", &format!("{} is not supported, only TLSRoute", foreign.join(", ")))
+        }
     };
     let conflict = conflicts(gateway, listener);
     let conflicted = match conflict {
-        true => Said {
+        true => Condition {
             holds: true,
             reason: "HostnameConflict",
             message: "another listener has the same port and hostname".into(),
         },
-        false => Said { holds: false, reason: "NoConflicts", message: String::new() },
+        false => Condition { holds: false, reason: "NoConflicts", message: String::new() },
     };
-    let unavailable = facts.refused.get(&listener.port).map(|why| Said::no("PortUnavailable", why));
-    let accepted = refusal(listener).or(unavailable).unwrap_or_else(|| Said::yes("Accepted", "the listener is served"));
+    let unavailable = facts.refused.get(&listener.port).map(|why| Condition::unmet("PortUnavailable", why));
+    let accepted =
+        refusal(listener).or(unavailable).unwrap_or_else(|| Condition::met("Accepted", "the listener is served"));
     let good = accepted.holds && !conflict && facts.address.is_some() && !only_foreign;
     let programmed = match good {
-        true => Said::yes("Programmed", "the listener is listening"),
-        false => Said::no("Invalid", "the listener is not served"),
+        true => Condition::met("Programmed", "the listener is listening"),
+        false => Condition::unmet("Invalid", "the listener is not served"),
     };
     let all =
         [("Accepted", accepted), ("Conflicted", conflicted), ("Programmed", programmed), ("ResolvedRefs", resolved)];

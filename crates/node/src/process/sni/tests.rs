@@ -246,8 +246,8 @@ fn an_ingress_is_served_if_tls_is_passed_through() {
         );
         let (table, verdicts) = ingresses::table(&[ingress], &classes, &One);
         let told = match &verdicts[0].1 {
-            Verdict::Served(None) => "served",
-            Verdict::Served(Some((reason, _))) | Verdict::Refused(reason, _) => reason,
+            Verdict::OptionalWatch(None) => "served",
+            Verdict::OptionalWatch(Some((reason, _))) | Verdict::Refused(reason, _) => reason,
             Verdict::Foreign => "foreign",
         };
         assert_eq!(told, expected, "{class} {annotations} {paths}");

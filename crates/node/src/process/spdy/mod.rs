@@ -65,7 +65,7 @@ where
     tasks.spawn(write_all(to, outgoing));
     tasks.spawn(async move {
         if let Err(error) = read_all(from, frames, streams).await {
-            tracing::debug!(error, "a stream connection broke");
+            tracing::debug!(error, "a stream connection failed");
         }
     });
     opened

@@ -1,0 +1,174 @@
+//! Sessions with clouds, and what we know of their projects.
+//!
+//! Flows: identity -> Secret -> session -> project -> resources of one owner; a call -> the cloud -> the project's lists. Holds: one session, hence one token, for
+//! each credential, and one set of lists for each project, whichever credential it was read with; sessions that nobody uses are dropped.
+
+mod calls;
+mod project;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use hangar_api::{Object, ObjectKey};
+use hangar_openstack::{Cloud, CloudConfig, Error, ErrorKind, Flavor, Transport};
+use hangar_planner::cloud::{CloudAnswer, CloudCall, CloudIdentity};
+use hangar_planner::{Reason, Wake};
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+pub use project::Project;
+
+use crate::Context;
+
+/// Makes a transport for a cloud; a simulation has its own.
+pub type Transports = Arc<dyn Fn(&CloudConfig) -> Result<Transport, String> + Send + Sync>;
+
+/// Flavors hardly ever change.
+const FLAVORS_AGE: Duration = Duration::from_secs(600);
+/// A credential that was not used for so long is forgotten, with its token.
+const IDLE: Duration = Duration::from_secs(3600);
+
+pub struct Clouds {
+    transports: Transports,
+    /// By fingerprint of the credential.
+    sessions: Mutex<BTreeMap<String, (Instant, Arc<Session>)>>,
+    /// By project, for as long as a session of it is there.
+    projects: Mutex<BTreeMap<String, Weak<Project>>>,
+}
+
+/// One credential's session.
+pub struct Session {
+    pub cloud: Cloud,
+    project: tokio::sync::OnceCell<Arc<Project>>,
+    flavors: tokio::sync::Mutex<Option<(Instant, Arc<Vec<Flavor>>)>>,
+}
+
+impl Clouds {
+    pub fn new(transports: Transports) -> Self {
+        Self { transports, sessions: Mutex::default(), projects: Mutex::default() }
+    }
+
+    fn session(&self, config: CloudConfig) -> Result<Arc<Session>, String> {
+        let now = Instant::now();
+        let fingerprint = config.fingerprint();
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.retain(|_, (used, _)| now.duration_since(*used) < IDLE);
+        if let Some((used, session)) = sessions.get_mut(&fingerprint) {
+            *used = now;
+            return Ok(session.clone());
+        }
+        let cloud = Cloud::new(config.clone(), (self.transports)(&config)?);
+        let session =
+            Arc::new(Session { cloud, project: tokio::sync::OnceCell::new(), flavors: tokio::sync::Mutex::default() });
+        sessions.insert(fingerprint, (now, session.clone()));
+        Ok(session)
+    }
+
+    /// The project that a session is in; credentials of one project share it.
+    pub async fn project(&self, session: &Session) -> Result<Arc<Project>, Error> {
+        let found = session.project.get_or_try_init(|| async {
+            let config = session.cloud.config();
+            let id = session.cloud.project_id().await?;
+            let region = config.region().unwrap_or_default();
+            let name = format!("{id}@{} {region}", config.auth_url()).trim_end().to_owned();
+            let mut projects = self.projects.lock().unwrap_or_else(PoisonError::into_inner);
+            projects.retain(|_, project| project.strong_count() > 0);
+            if let Some(project) = projects.get(&name).and_then(Weak::upgrade) {
+                return Ok(project);
+            }
+            let project = Arc::new(Project::new(name.clone(), id));
+            projects.insert(name, Arc::downgrade(&project));
+            Ok(project)
+        });
+        found.await.cloned()
+    }
+
+    /// Every session's calls so far, for benchmarks and metrics.
+    pub fn calls(&self) -> Vec<hangar_openstack::CallCounts> {
+        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.values().map(|(_, session)| session.cloud.calls()).collect()
+    }
+}
+
+impl Session {
+    pub async fn flavors(&self) -> Result<Arc<Vec<Flavor>>, Error> {
+        let mut known = self.flavors.lock().await;
+        if let Some((_, flavors)) = known.as_ref().filter(|(at, _)| at.elapsed() < FLAVORS_AGE) {
+            return Ok(flavors.clone());
+        }
+        let mut flavors = self.cloud.flavors().await?;
+        flavors.sort_by(|one, other| one.name.cmp(&other.name));
+        let flavors = Arc::new(flavors);
+        *known = Some((Instant::now(), flavors.clone()));
+        Ok(flavors)
+    }
+
+    /// They are looked up anew: an operator may just have mended them.
+    pub async fn forget_flavors(&self) {
+        *self.flavors.lock().await = None;
+    }
+}
+
+/// The session that an identity names.
+pub async fn session(context: &Context, identity: &CloudIdentity) -> Result<Arc<Session>, Reason> {
+    if !["", "Secret"].contains(&identity.kind.as_str()) {
+        let text = "cluster-wide identities (type ClusterIdentity) are not built yet; name a Secret";
+        return Err(Reason::retry("InvalidIdentity", text));
+    }
+    let place = format!("{}/{}", identity.namespace, identity.name);
+    let secret = secret(context, identity, &place).await?;
+    let invalid = |why: String| Reason::retry("InvalidIdentity", why);
+    let yaml = secret.secret_text("clouds.yaml");
+    let yaml = yaml.ok_or_else(|| invalid(format!("Secret {place} has no key clouds.yaml")))?;
+    let cacert = secret.secret_text("cacert").filter(|text| text.contains("BEGIN CERTIFICATE"));
+    let cacert = cacert.as_deref().map(str::as_bytes);
+    let config = CloudConfig::parse(yaml.as_bytes(), &identity.cloud, cacert, identity.region.as_deref());
+    let config = config.map_err(|error| invalid(format!("Secret {place}: {error}")))?;
+    context.clouds.session(config).map_err(invalid)
+}
+
+async fn secret(context: &Context, identity: &CloudIdentity, place: &str) -> Result<Arc<Object>, Reason> {
+    let key = ObjectKey::new("", "Secret", &identity.namespace, &identity.name);
+    match context.secrets.get(context.management(), &key).await {
+        Ok(Some(secret)) => Ok(secret),
+        Ok(None) => {
+            let text = format!("there is no Secret {place}: create it with the key clouds.yaml");
+            Err(Reason::retry("IdentityNotFound", text))
+        }
+        Err(error) => Err(Reason::retry("APIServerUnreachable", error.to_string())),
+    }
+}
+
+/// Makes one call.
+pub async fn call(
+    context: &Context,
+    identity: &CloudIdentity,
+    call: CloudCall,
+    now: Timestamp,
+) -> Result<CloudAnswer, Reason> {
+    let session = session(context, identity).await?;
+    let project = context.clouds.project(&session).await.map_err(|error| refusal(context, &error))?;
+    calls::carry_out(&session, &project, call, now).await.map_err(|error| refusal(context, &error))
+}
+
+/// What a failed call means for a condition.
+pub fn refusal(context: &Context, error: &Error) -> Reason {
+    let code = match error.kind {
+        ErrorKind::Unauthorized => {
+            // Somebody may have mended the credential.
+            context.secrets.forget();
+            "OpenStackAuthenticationFailed"
+        }
+        ErrorKind::Quota => "QuotaExceeded",
+        ErrorKind::NotFound => "OpenStackNotFound",
+        ErrorKind::Conflict => "OpenStackConflict",
+        ErrorKind::BadRequest | ErrorKind::Forbidden => "OpenStackRefused",
+        _ => "OpenStackError",
+    };
+    let wake = match error.kind {
+        ErrorKind::TooManyRequests { retry_after: Some(time) } => Wake::After(time),
+        _ => Wake::Retry,
+    };
+    Reason { code, message: error.to_string(), wake }
+}

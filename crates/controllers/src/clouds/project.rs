@@ -1,0 +1,197 @@
+//! What we know of one project: our servers, ports and security groups, by owner.
+//!
+//! Flows: one list call for all owners -> index by owner's UID -> our own calls are added. Holds: a list counts from the moment in which it began; after a call
+//! whose fate is unknown (an error, a lost answer, a pass that was cut off) every list is read anew before anything else is decided.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hangar_openstack::{Cloud, Error, Port, PortQuery, SecurityGroup, SecurityGroupQuery, Server, ServerQuery};
+use hangar_planner::cloud::{Owned, Resource, ResourceType};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+/// Shared by all credentials of the project.
+pub struct Project {
+    /// Which one it is, for people and for comparison.
+    pub name: String,
+    id: String,
+    servers: Mutex<List<Server>>,
+    ports: Mutex<List<Port>>,
+    security_groups: Mutex<List<SecurityGroup>>,
+    /// Lists that began in an earlier epoch count for nothing.
+    epoch: AtomicU64,
+}
+
+/// Resources that carry a key of ours.
+struct List<T> {
+    /// The epoch and the moment in which it began.
+    read: Option<(u64, Instant)>,
+    by_owner: BTreeMap<String, BTreeMap<String, Arc<T>>>,
+    owners: BTreeMap<String, String>,
+    /// What we made or deleted a short while ago, by id: a list may show how it was before.
+    own: BTreeMap<String, (Instant, Option<Arc<T>>)>,
+}
+
+/// How long a list may lag behind our own calls.
+const LAG: Duration = Duration::from_secs(60);
+
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self { read: None, by_owner: BTreeMap::new(), owners: BTreeMap::new(), own: BTreeMap::new() }
+    }
+}
+
+impl<T: Owned> List<T> {
+    fn is_fresh(&self, epoch: u64, age: Duration) -> bool {
+        self.read.is_some_and(|(of, at)| of == epoch && at.elapsed() < age)
+    }
+
+    fn fill(&mut self, epoch: u64, began: Instant, listed: Vec<T>) {
+        let mut own = std::mem::take(&mut self.own);
+        own.retain(|_, (at, _)| at.elapsed() < LAG);
+        *self = Self { read: Some((epoch, began)), ..Self::default() };
+        for resource in listed {
+            match own.get(resource.id()) {
+                // Deleted since.
+                Some((_, None)) => {}
+                _ => self.put(Arc::new(resource)),
+            }
+        }
+        for (id, (_, made)) in &own {
+            match made {
+                Some(made) if !self.owners.contains_key(id) => self.put(made.clone()),
+                _ => {}
+            }
+        }
+        self.own = own;
+    }
+
+    /// Made or changed by us.
+    fn made(&mut self, resource: Arc<T>) {
+        self.own.insert(resource.id().to_owned(), (Instant::now(), Some(resource.clone())));
+        self.put(resource);
+    }
+
+    /// Deleted by us, or found to be gone.
+    fn gone(&mut self, id: &str) {
+        self.own.insert(id.to_owned(), (Instant::now(), None));
+        self.remove(id);
+    }
+
+    fn put(&mut self, resource: Arc<T>) {
+        let Some(key) = resource.owner_key() else { return };
+        self.owners.insert(resource.id().to_owned(), key.object_uid.clone());
+        self.by_owner.entry(key.object_uid).or_default().insert(resource.id().to_owned(), resource);
+    }
+
+    fn get(&self, id: &str) -> Option<&Arc<T>> {
+        self.by_owner.get(self.owners.get(id)?)?.get(id)
+    }
+
+    fn remove(&mut self, id: &str) {
+        let Some(owner) = self.owners.remove(id) else { return };
+        if let Some(resources) = self.by_owner.get_mut(&owner) {
+            resources.remove(id);
+            if resources.is_empty() {
+                self.by_owner.remove(&owner);
+            }
+        }
+    }
+
+    fn of(&self, owner: &str) -> BTreeMap<String, Arc<T>> {
+        self.by_owner.get(owner).cloned().unwrap_or_default()
+    }
+}
+
+impl Project {
+    pub fn new(name: String, id: String) -> Self {
+        Self {
+            name,
+            id,
+            servers: Mutex::default(),
+            ports: Mutex::default(),
+            security_groups: Mutex::default(),
+            epoch: AtomicU64::new(0),
+        }
+    }
+
+    /// What we know is worth nothing until it is read again.
+    pub fn invalidate(&self) {
+        self.epoch.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
+    /// One owner's servers, from a list that is not older than `age`.
+    pub async fn servers(
+        &self,
+        cloud: &Cloud,
+        owner: &str,
+        age: Duration,
+    ) -> Result<BTreeMap<String, Arc<Server>>, Error> {
+        let mut list = self.servers.lock().await;
+        if !list.is_fresh(self.epoch(), age) {
+            let (epoch, began) = (self.epoch(), Instant::now());
+            list.fill(epoch, began, cloud.servers(&ServerQuery::default()).await?);
+        }
+        Ok(list.of(owner))
+    }
+
+    pub async fn ports(&self, cloud: &Cloud, owner: &str, age: Duration) -> Result<BTreeMap<String, Arc<Port>>, Error> {
+        let mut list = self.ports.lock().await;
+        if !list.is_fresh(self.epoch(), age) {
+            let (epoch, began) = (self.epoch(), Instant::now());
+            let query = PortQuery { project_id: Some(self.id.clone()), ..PortQuery::default() };
+            list.fill(epoch, began, cloud.ports(&query).await?);
+        }
+        Ok(list.of(owner))
+    }
+
+    pub async fn security_groups(
+        &self,
+        cloud: &Cloud,
+        owner: &str,
+        age: Duration,
+    ) -> Result<BTreeMap<String, Arc<SecurityGroup>>, Error> {
+        let mut list = self.security_groups.lock().await;
+        if !list.is_fresh(self.epoch(), age) {
+            let (epoch, began) = (self.epoch(), Instant::now());
+            let query = SecurityGroupQuery { project_id: Some(self.id.clone()), ..SecurityGroupQuery::default() };
+            list.fill(epoch, began, cloud.security_groups(&query).await?);
+        }
+        Ok(list.of(owner))
+    }
+
+    pub async fn insert(&self, resource: &Resource) {
+        match resource {
+            Resource::Server(server) => self.servers.lock().await.made(server.clone()),
+            Resource::Port(port) => self.ports.lock().await.made(port.clone()),
+            Resource::SecurityGroup(group) => self.security_groups.lock().await.made(group.clone()),
+        }
+    }
+
+    pub async fn remove(&self, of: ResourceType, id: &str) {
+        match of {
+            ResourceType::Server => self.servers.lock().await.gone(id),
+            ResourceType::Port => self.ports.lock().await.gone(id),
+            ResourceType::SecurityGroup => self.security_groups.lock().await.gone(id),
+        }
+    }
+
+    pub async fn server(&self, id: &str) -> Option<Arc<Server>> {
+        self.servers.lock().await.get(id).cloned()
+    }
+
+    pub async fn port(&self, id: &str) -> Option<Arc<Port>> {
+        self.ports.lock().await.get(id).cloned()
+    }
+
+    pub async fn security_group(&self, id: &str) -> Option<Arc<SecurityGroup>> {
+        self.security_groups.lock().await.get(id).cloned()
+    }
+}

@@ -1,0 +1,128 @@
+//! One view of the cloud, and the parts that are built on it.
+//!
+//! Flows: facts ([`Cloud`]: resources by type and id, what the names of a spec mean) -> parts ([`ports`], [`server`], [`security_groups`]) -> calls.
+//! Holds: planners see the cloud's own types; only what carries the owner's key is in the view; an answer is "this is it" or "it is gone".
+
+pub mod call;
+pub mod ports;
+pub mod resources;
+pub mod rules;
+pub mod security_groups;
+pub mod server;
+
+pub use call::{CloudAnswer, CloudCall, CloudIdentity};
+pub use resources::{KEY_METADATA, Owned, Resource, ResourceType, Resources, oldest};
+
+use crate::plan::{Phase, Reason};
+use crate::step::{Effect, Step};
+use crate::world::Absorb;
+
+/// What an object knows of its cloud.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Cloud {
+    /// Where its calls go.
+    pub identity: CloudIdentity,
+    /// The project that the credential belongs to: `PROJECT-ID@AUTH-URL REGION`.
+    pub project: String,
+    /// What carries the object's key.
+    pub resources: Resources,
+}
+
+impl Cloud {
+    pub fn step(&self, call: CloudCall) -> Step {
+        Step::Cloud { identity: self.identity.clone(), call }
+    }
+}
+
+impl Absorb for Cloud {
+    fn absorb(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Cloud(CloudAnswer::Is(resource)) => self.resources.insert(resource.clone()),
+            Effect::Cloud(CloudAnswer::Gone(of, id)) => self.resources.remove(*of, id),
+            _ => {}
+        }
+    }
+}
+
+/// In which project an object's resources are: written before the first create, so that an object without it never needs its cloud to go.
+pub const PROJECT_ANNOTATION: &str = "hangar.dev/cloud-project";
+
+/// Remembers the project before anything is made in it, and refuses to go on in another one: its resources would be made anew there, and
+/// those in the first one would be lost.
+pub fn project(object: &hangar_api::Object, cloud: &Cloud) -> Phase {
+    match object.annotation(PROJECT_ANNOTATION) {
+        Some(before) if before == cloud.project => Phase::Done,
+        Some(before) => Phase::Blocked(Reason::retry(
+            "CloudProjectChanged",
+            format!(
+                "its resources are in project {before}, spec.identityRef now leads to project {}: name a credential of the former project",
+                cloud.project
+            ),
+        )),
+        None => Phase::Steps(vec![Step::Patch {
+            key: object.key(),
+            uid: object.uid().to_owned(),
+            // Nobody else has begun: with this, nothing can be there yet, and nothing has to be looked for.
+            resource_version: Some(object.resource_version().to_owned()),
+            fields: serde_json::json!({ "metadata": { "annotations": { PROJECT_ANNOTATION: cloud.project } } }),
+        }]),
+    }
+}
+
+/// What a name or a filter in a spec means in the cloud.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Lookup {
+    #[default]
+    NotAsked,
+    Found(String),
+    /// With what there is instead.
+    Missing {
+        wanted: String,
+        known: Vec<String>,
+    },
+    /// More than one fits.
+    Ambiguous {
+        wanted: String,
+        candidates: Vec<String>,
+    },
+}
+
+impl Lookup {
+    pub fn id(&self) -> Option<&str> {
+        match self {
+            Self::Found(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Exactly one must fit.
+    pub fn one(wanted: String, mut found: Vec<String>) -> Self {
+        match found.len() {
+            0 => Self::Missing { wanted, known: vec![] },
+            1 => Self::Found(found.swap_remove(0)),
+            _ => Self::Ambiguous { wanted, candidates: found },
+        }
+    }
+
+    /// Why it cannot be used; `field` is where it is in the spec, `what` the sort of resource.
+    pub fn problem(&self, field: &str, what: &str) -> Option<String> {
+        let list = |names: &[String]| {
+            let shown = names.iter().take(8).cloned().collect::<Vec<_>>().join(", ");
+            if names.len() > 8 { format!("{shown}, ...") } else { shown }
+        };
+        match self {
+            Self::NotAsked | Self::Found(_) => None,
+            Self::Missing { wanted, known } if known.is_empty() => {
+                Some(format!("{field} {wanted} matches no {what}; it must match exactly one"))
+            }
+            Self::Missing { wanted, known } => {
+                Some(format!("{field} {wanted} matches no {what}; the cloud has {}", list(known)))
+            }
+            Self::Ambiguous { wanted, candidates } => Some(format!(
+                "{field} {wanted} matches {} {what}s ({}); it must match exactly one",
+                candidates.len(),
+                list(candidates)
+            )),
+        }
+    }
+}

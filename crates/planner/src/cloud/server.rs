@@ -1,0 +1,127 @@
+//! One server of one owner.
+//! Flows: twins go -> made -> failed ones are replaced while they never ran -> ACTIVE. Holds: of two with one key the older stays; a server that
+//! was in use is never made anew, since its Node and its data would be another's.
+
+use std::time::Duration;
+
+use hangar_openstack_types::{CreateServer, Server as Nova};
+use jiff::Timestamp;
+
+use super::resources::oldest;
+use super::{Cloud, CloudCall, ResourceType};
+use crate::plan::{Phase, Reason, Wake};
+use crate::planner::Part;
+use crate::step::Step;
+
+/// The role of a server in its owner's key.
+pub const ROLE: &str = "server";
+/// Nova does not call back: while a server is built or deleted, it is looked at this often.
+pub const LOOK_AGAIN: Duration = Duration::from_millis(900);
+/// A server that failed before it ever ran is replaced after this time, so that a passing fault of the cloud heals by itself.
+const REPLACE_FAILED_AFTER: i64 = 30;
+
+/// The server that counts.
+pub fn of(cloud: &Cloud) -> Option<&Nova> {
+    oldest(&cloud.resources.servers, ROLE)
+}
+
+pub fn is_active(server: &Nova) -> bool {
+    server.status == "ACTIVE" && !is_deleting(server)
+}
+
+/// Nova accepted the deletion; it takes a while.
+pub fn is_deleting(server: &Nova) -> bool {
+    server.task_state.as_deref() == Some("deleting") || server.status == "DELETED"
+}
+
+/// `create` is asked only if there is none: user-data is large.
+pub struct Server<'a, F> {
+    pub cloud: &'a Cloud,
+    /// It was ACTIVE once, and its id was handed on.
+    pub was_ready: bool,
+    pub create: F,
+}
+
+impl<F: Fn() -> CreateServer> Server<'_, F> {
+    fn delete_of(&self, server: &Nova) -> Step {
+        self.cloud.step(CloudCall::Delete(ResourceType::Server, server.id.clone()))
+    }
+
+    /// Two with one key: an answer was lost. The older one stays.
+    fn twins(&self) -> Phase {
+        let Some(first) = of(self.cloud) else { return Phase::Done };
+        let others = self.cloud.resources.servers.values().filter(|server| server.id != first.id);
+        Phase::steps(others.filter(|server| !is_deleting(server)).map(|server| self.delete_of(server)))
+    }
+
+    fn there(&self, now: Timestamp) -> Phase {
+        match of(self.cloud) {
+            None if self.was_ready => Phase::blocked(
+                "InstanceDeleted",
+                "its server was deleted in the cloud; delete the Machine to have it replaced",
+            ),
+            None => Phase::Steps(vec![self.cloud.step(CloudCall::CreateServer(Box::new((self.create)())))]),
+            Some(server) if server.status == "ERROR" && !self.was_ready && !is_deleting(server) => {
+                self.failed(server, now)
+            }
+            Some(_) => Phase::Done,
+        }
+    }
+
+    /// The reason stays visible until the server is replaced.
+    fn failed(&self, server: &Nova, now: Timestamp) -> Phase {
+        let created = server.created.parse::<Timestamp>();
+        let age = created.map_or(REPLACE_FAILED_AFTER, |created| now.as_second() - created.as_second());
+        if age >= REPLACE_FAILED_AFTER {
+            return Phase::Steps(vec![self.delete_of(server)]);
+        }
+        let wait = Duration::from_secs(u64::try_from(REPLACE_FAILED_AFTER - age).unwrap_or(1).max(1));
+        Phase::Blocked(Reason {
+            code: "InstanceStateError",
+            message: format!("server {} failed: {}; it will be replaced", server.name, fault(server)),
+            wake: Wake::After(wait),
+        })
+    }
+
+    fn active(&self) -> Phase {
+        let Some(server) = of(self.cloud) else { return Phase::Done };
+        let name = &server.name;
+        match server.status.as_str() {
+            _ if is_deleting(server) => Phase::wait_for(
+                "WaitingForServerDeletion",
+                format!("waiting for server {name} to be deleted"),
+                LOOK_AGAIN,
+            ),
+            "ACTIVE" => Phase::Done,
+            "ERROR" => Phase::blocked("InstanceStateError", format!("server {name} failed: {}", fault(server))),
+            status @ ("SHUTOFF" | "PAUSED" | "SUSPENDED") => {
+                Phase::blocked("InstanceNotReady", format!("server {name} is {status}; start it"))
+            }
+            _ => Phase::wait_for("InstanceNotReady", format!("server {name} is being built"), LOOK_AGAIN),
+        }
+    }
+}
+
+impl<F: Fn() -> CreateServer> Part for Server<'_, F> {
+    fn build(&self, now: Timestamp) -> Phase {
+        self.twins().then(|| self.there(now)).then(|| self.active())
+    }
+
+    fn delete(&self, _now: Timestamp) -> Phase {
+        let servers = self.cloud.resources.servers.values();
+        let steps: Vec<Step> =
+            servers.filter(|server| !is_deleting(server)).map(|server| self.delete_of(server)).collect();
+        match self.cloud.resources.servers.values().next() {
+            Some(server) if steps.is_empty() => Phase::wait_for(
+                "WaitingForServerDeletion",
+                format!("waiting for server {} to be deleted", server.name),
+                LOOK_AGAIN,
+            ),
+            _ => Phase::steps(steps),
+        }
+    }
+}
+
+fn fault(server: &Nova) -> &str {
+    server.fault.as_ref().map_or("the cloud gave no reason", |fault| &fault.message)
+}

@@ -1,0 +1,79 @@
+//! Which set is the current revision: compared by meaning, whatever it is called and whoever made it.
+
+use hangar_api::kinds::MachineSet;
+use hangar_api::names::{DEPLOYMENT_NAME_LABEL, MACHINE_SET_FINALIZER, TEMPLATE_HASH_LABEL};
+use hangar_api::{Kind, KubeVersion, Object};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{World, sets};
+
+/// The sets of a deployment that are there to stay, told apart.
+pub struct Revisions<'a> {
+    pub current: Option<&'a Object>,
+    pub old: Vec<&'a Object>,
+}
+
+impl<'a> Revisions<'a> {
+    pub fn of(world: &'a World, now: Timestamp) -> Self {
+        let mut living: Vec<&Object> = sets(world).filter(|set| !set.is_deleting()).collect();
+        // Of several that fit, the oldest: whoever looks decides alike.
+        living.sort_by_key(|set| (set.text("/metadata/creationTimestamp").to_owned(), set.name().to_owned()));
+        let position = living.iter().position(|set| is_current(world.object(), set, now));
+        let current = position.map(|at| living.remove(at));
+        Self { current, old: living }
+    }
+}
+
+/// D2: only what makes a machine another machine; labels, timeouts and the like are changed in place.
+fn is_current(deployment: &Object, set: &Object, now: Timestamp) -> bool {
+    let created = set.text("/metadata/creationTimestamp").parse::<Timestamp>();
+    let outdated =
+        rollout_after(deployment).is_some_and(|after| after <= now && created.is_ok_and(|created| created < after));
+    !outdated && meaning(deployment.get("/spec/template/spec")) == meaning(set.get("/spec/template/spec"))
+}
+
+/// The parts of a template that count, without what does not change their meaning.
+fn meaning(spec: &Value) -> Value {
+    let reference = |value: &Value| json!([value["apiGroup"], value["kind"], value["name"]]);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let version = text(&spec["version"]);
+    json!([
+        KubeVersion::parse(&version).map_or(version, |version| version.to_string()),
+        reference(&spec["bootstrap"]["configRef"]),
+        text(&spec["bootstrap"]["dataSecretName"]),
+        reference(&spec["infrastructureRef"]),
+        text(&spec["failureDomain"]),
+    ])
+}
+
+/// Machines from before this time are to be replaced.
+pub fn rollout_after(deployment: &Object) -> Option<Timestamp> {
+    deployment.text("/spec/rollout/after").parse().ok()
+}
+
+/// The set of the current revision; one that is there already keeps the label that tells its Machines from others.
+pub fn set_object(deployment: &Object, current: Option<&Object>, name: &str, replicas: i32) -> Object {
+    let kept = current.and_then(|set| set.label(TEMPLATE_HASH_LABEL));
+    let hash = kept.map_or_else(|| name.rsplit('-').next().unwrap_or_default().to_owned(), str::to_owned);
+    let spec = deployment.get("/spec");
+    let mut template = spec["template"].clone();
+    template["metadata"]["labels"][TEMPLATE_HASH_LABEL] = hash.clone().into();
+    template["metadata"]["labels"][DEPLOYMENT_NAME_LABEL] = deployment.name().into();
+    let mut selector = spec["selector"].clone();
+    selector["matchLabels"][TEMPLATE_HASH_LABEL] = hash.into();
+    let api_version = format!("{}/{}", MachineSet::GROUP, MachineSet::VERSION);
+    let mut object = Object::named(&api_version, MachineSet::KIND, deployment.namespace(), name);
+    object.0["metadata"]["labels"] = template["metadata"]["labels"].clone();
+    // It is born with Machines to take care of.
+    object.0["metadata"]["finalizers"] = json!([MACHINE_SET_FINALIZER]);
+    object.0["spec"] = json!({
+        "clusterName": spec["clusterName"], "replicas": replicas, "selector": selector, "template": template,
+    });
+    for field in ["deletion", "machineNaming"] {
+        if !spec[field].is_null() {
+            object.0["spec"][field] = spec[field].clone();
+        }
+    }
+    object
+}

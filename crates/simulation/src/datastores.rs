@@ -1,0 +1,64 @@
+//! A data store that is not there: users and roles in memory, and calls that fail before or after they did their work.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use hangar_controllers::data_stores::{DataStoreAccess, DataStores};
+use hangar_planner::step::DataStoreCall;
+
+/// What becomes of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    None,
+    /// Nothing is done, an error is answered.
+    Before,
+    /// It is done, an error is answered.
+    After,
+}
+
+type Hook = Arc<dyn Fn() -> Fault + Send + Sync>;
+
+/// Tenants of a shared etcd, by user.
+#[derive(Default)]
+pub struct MemoryDatastores {
+    tenants: Mutex<BTreeMap<String, (String, String)>>,
+    faults: Mutex<Option<Hook>>,
+}
+
+impl MemoryDatastores {
+    /// How many tenants there are.
+    pub fn tenants(&self) -> usize {
+        self.tenants.lock().unwrap().len()
+    }
+
+    pub fn set_faults(&self, hook: Option<Hook>) {
+        *self.faults.lock().unwrap() = hook;
+    }
+}
+
+#[async_trait]
+impl DataStores for MemoryDatastores {
+    async fn call(&self, _access: &DataStoreAccess, call: &DataStoreCall) -> Result<(), String> {
+        let hook = self.faults.lock().unwrap().clone();
+        let fault = hook.map_or(Fault::None, |hook| hook());
+        if fault == Fault::Before {
+            return Err("etcdserver: request timed out".to_owned());
+        }
+        {
+            let mut tenants = self.tenants.lock().unwrap();
+            match call {
+                DataStoreCall::CreateTenant { user, role, prefix } => {
+                    tenants.insert(user.clone(), (role.clone(), prefix.clone()));
+                }
+                DataStoreCall::DeleteTenant { user, .. } => {
+                    tenants.remove(user);
+                }
+            }
+        }
+        match fault {
+            Fault::After => Err("etcdserver: request timed out, possibly due to connection lost".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! No owner's key is there twice, and no name of a Machine or of what belongs to it is ever used again.
+
+use hangar_kubesim::Write;
+use hangar_simulator::CloudWrite;
+
+use super::{Book, Resource};
+
+/// Kinds whose objects are replaced: a new one with the name of an old one would be taken for it.
+const NAMED_ONCE: [&str; 3] = ["Machine", "OpenStackMachine", "KubeadmConfig"];
+
+impl Book {
+    pub(super) fn name_used_once(&mut self, write: &Write<'_>) {
+        let Some(new) = write.after.filter(|_| write.before.is_none()) else { return };
+        if !NAMED_ONCE.contains(&write.key.kind.as_str()) {
+            return;
+        }
+        let uid = new["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        let first = self.names.entry(write.key.clone()).or_insert_with(|| uid.clone());
+        if *first != uid {
+            let what = format!("{} was created with uid {uid}; the same name had uid {first} before", write.key);
+            self.violation("name", what);
+        }
+    }
+
+    pub(super) fn key_used_once(
+        &mut self,
+        write: &CloudWrite<'_>,
+        before: Option<&Resource>,
+        after: Option<&Resource>,
+    ) {
+        let living = |resource: Option<&Resource>| resource.filter(|now| !now.deleting).and_then(|now| now.key.clone());
+        let (was, is) = (living(before), living(after));
+        if was == is {
+            return;
+        }
+        if let Some(key) = was {
+            let entry = self.keys.entry((write.table.to_owned(), key.to_string())).or_default();
+            entry.remove(write.id);
+        }
+        if let Some(key) = is {
+            let entry = self.keys.entry((write.table.to_owned(), key.to_string())).or_default();
+            entry.insert(write.id.to_owned());
+            if entry.len() > 1 && !self.duplicates_excused {
+                let ids = entry.iter().cloned().collect::<Vec<_>>().join(", ");
+                self.violation("key", format!("{} {ids} have the same key {key}", write.table));
+            }
+        }
+    }
+
+    pub(super) fn no_key_twice(&mut self) {
+        let twice: Vec<String> = self
+            .keys
+            .iter()
+            .filter(|(_, ids)| ids.len() > 1)
+            .map(|((table, key), ids)| format!("{table} {ids:?} have the same key {key} at the end"))
+            .collect();
+        twice.into_iter().for_each(|what| self.violation("key", what));
+    }
+}

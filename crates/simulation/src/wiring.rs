@@ -1,0 +1,46 @@
+//! How an engine is put together in a simulation: the only place that knows the engine's and the controllers' parts.
+
+use std::sync::Arc;
+
+use hangar_controllers::{Site, Surroundings, all, engine};
+use hangar_engine::pass::StepHook;
+use hangar_kubesim::{Clock, KubeApi};
+use hangar_openstack::Transport;
+use tokio_util::sync::CancellationToken;
+
+use crate::chance::SeededKeys;
+use crate::datastores::MemoryDatastores;
+use crate::laws::HANGAR;
+use crate::meter::Meter;
+use crate::tenants::Tenants;
+
+/// What an engine is made of.
+pub struct Parts {
+    pub management: KubeApi,
+    pub transport: Transport,
+    pub tenants: Tenants,
+    pub datastores: Arc<MemoryDatastores>,
+    pub clock: Clock,
+    pub seed: u64,
+    pub meter: Meter,
+}
+
+impl Parts {
+    /// One life of the process.
+    pub async fn run(&self, hook: Option<StepHook>, shutdown: CancellationToken) {
+        let transport = self.meter.transport(self.transport.clone());
+        let engine = engine(Surroundings {
+            client: self.meter.service(self.management.service(HANGAR)),
+            clock: self.clock.clone(),
+            site: Site { konnectivity: Ok(()) },
+            connector: Arc::new(self.tenants.clone()),
+            transports: Arc::new(move |_| Ok(transport.clone())),
+            data_stores: self.datastores.clone(),
+            keys: Arc::new(SeededKeys::new(self.seed)),
+            hook,
+            workers: 4,
+            controllers: all(),
+        });
+        engine.run(shutdown).await;
+    }
+}

@@ -1,0 +1,91 @@
+//! People do things behind Hangar's back: in the cloud, and to single Machines.
+
+use hangar_simulation::{CAPI, NAMESPACE, Simulation, condition};
+
+async fn available(seed: u64, replicas: usize) -> Simulation {
+    let mut simulation = Simulation::new(seed);
+    simulation.start(None);
+    simulation.apply_example().await;
+    simulation.becomes_available(1).await;
+    if replicas != 1 {
+        simulation.scale(replicas);
+        simulation.becomes_available(replicas).await;
+    }
+    simulation
+}
+
+async fn goes(mut simulation: Simulation) {
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
+
+fn names(simulation: &Simulation) -> Vec<String> {
+    simulation.machines().iter().map(|machine| machine["metadata"]["name"].to_string()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_that_a_user_deletes_is_replaced() {
+    let simulation = available(41, 3).await;
+    let before = names(&simulation);
+    let name = before[0].trim_matches('"').to_owned();
+    simulation.management.delete(CAPI, "Machine", NAMESPACE, &name);
+    simulation.until("the machine is gone", || !names(&simulation).contains(&before[0])).await;
+    simulation.becomes_available(3).await;
+    goes(simulation).await;
+}
+
+// A cluster at rest is not looked at again: nobody notices.
+#[tokio::test(start_paused = true)]
+async fn a_security_group_that_somebody_deletes_is_made_again() {
+    let simulation = available(42, 1).await;
+    let groups = simulation.in_cloud("security-group");
+    simulation.cloud.delete_behind("network", "security-groups", &groups[0].id);
+    simulation.until("the group is back", || simulation.in_cloud("security-group").len() == groups.len()).await;
+    goes(simulation).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_somebody_deletes_is_reported_or_replaced() {
+    let simulation = available(43, 1).await;
+    let server = simulation.in_cloud("server").remove(0);
+    simulation.cloud.delete_behind("compute", "servers", &server.id);
+    simulation
+        .until("the machine is reported or replaced", || {
+            let reported = simulation.machines().iter().any(|machine| !condition(machine, "Available"));
+            reported || simulation.in_cloud("server").iter().any(|other| other.id != server.id)
+        })
+        .await;
+    goes(simulation).await;
+}
+
+// A server that is ACTIVE is taken for whole: its ports are not looked at again.
+#[tokio::test(start_paused = true)]
+async fn a_port_that_somebody_deletes_is_reported_or_made_again() {
+    let simulation = available(44, 1).await;
+    let port = simulation.in_cloud("port").remove(0);
+    simulation.cloud.delete_behind("network", "ports", &port.id);
+    simulation
+        .until("the port is reported or made again", || {
+            let machines = simulation.management.list("infrastructure.cluster.x-k8s.io", "OpenStackMachine");
+            let reported = machines.iter().any(|machine| !condition(machine, "Ready"));
+            reported || simulation.in_cloud("port").iter().any(|other| other.id != port.id)
+        })
+        .await;
+    goes(simulation).await;
+}
+
+/// Whatever is missing, the rest goes.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_whose_resources_somebody_deletes_goes_without_a_trace() {
+    for (kind, service, collection) in [
+        ("server", "compute", "servers"),
+        ("port", "network", "ports"),
+        ("security-group", "network", "security-groups"),
+    ] {
+        let simulation = available(45, 1).await;
+        for item in simulation.in_cloud(kind) {
+            simulation.cloud.delete_behind(service, collection, &item.id);
+        }
+        goes(simulation).await;
+    }
+}
