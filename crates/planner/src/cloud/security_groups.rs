@@ -1,5 +1,5 @@
 //! The managed security groups of a cluster.
-//! Flows: groups -> surplus rules go, missing ones are made. Holds: only groups that carry our key are touched, found by that key alone, so that they
+//! Flows: twins go -> groups -> surplus rules go, missing ones are made. Holds: only groups that carry our key are touched, found by that key alone, so that they
 //! are found whatever became of the spec since.
 
 use hangar_openstack_types::{CreateSecurityGroup, SecurityGroup};
@@ -32,6 +32,18 @@ pub fn of(cloud: &Cloud, role: Role) -> Option<&SecurityGroup> {
 }
 
 impl SecurityGroups<'_> {
+    /// Two with one key: an answer was lost. The older one stays.
+    fn twins(&self) -> Phase {
+        let counts: Vec<&str> =
+            Role::ALL.into_iter().filter_map(|role| of(self.cloud, role)).map(|group| group.id.as_str()).collect();
+        let twins = self.cloud.resources.security_groups.keys().filter(|id| !counts.contains(&id.as_str()));
+        Phase::steps(twins.map(|id| self.delete_of(id)))
+    }
+
+    fn delete_of(&self, id: &str) -> Step {
+        self.cloud.step(CloudCall::Delete(ResourceType::SecurityGroup, id.to_owned()))
+    }
+
     fn groups(&self) -> Phase {
         let missing = Role::ALL.into_iter().filter(|role| of(self.cloud, *role).is_none());
         Phase::steps(missing.map(|role| {
@@ -81,11 +93,11 @@ impl Part for SecurityGroups<'_> {
         if self.spec.is_null() {
             return Phase::Done;
         }
-        self.groups().then(|| self.rules())
+        self.twins().then(|| self.groups()).then(|| self.rules())
     }
 
     fn delete(&self, _now: Timestamp) -> Phase {
         let all = self.cloud.resources.security_groups.keys();
-        Phase::steps(all.map(|id| self.cloud.step(CloudCall::Delete(ResourceType::SecurityGroup, id.clone()))))
+        Phase::steps(all.map(|id| self.delete_of(id)))
     }
 }
