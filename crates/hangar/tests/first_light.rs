@@ -16,7 +16,7 @@ const DEPLOYMENT: &str = "machinedeployment/capi-quickstart-md-0";
 fn from_a_manifest_to_a_working_cluster_and_back_to_nothing() {
     let plane = Plane::new();
     let said = plane.ok(&["up", EXAMPLE]);
-    let substitute = said.split("v1.28.10 was asked for, ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let substitute = said.split("requested v1.28.10, running ").nth(1).and_then(|rest| rest.split(':').next());
     the_substitution_is_in_an_event_and_a_condition(&plane, substitute.expect(&said));
     the_node_is_what_nova_and_neutron_gave(&plane);
     pods_run_in_the_tenant(&plane);
