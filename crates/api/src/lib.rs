@@ -8,6 +8,7 @@ pub mod conditions;
 pub mod contract;
 pub mod conversion;
 pub mod crds;
+pub mod data_store_names;
 pub mod kinds;
 pub mod object;
 pub mod references;

@@ -50,8 +50,7 @@ impl EtcdDataStores {
             *used = now;
             return Ok(etcd.clone());
         }
-        let endpoint = access.endpoints.first().map(String::as_str).unwrap_or_default();
-        let etcd = Arc::new(Etcd::new(endpoint, &access.ca_pem, &access.certificate_pem, &access.key_pem)?);
+        let etcd = Arc::new(Etcd::new(&access.endpoints, &access.ca_pem, &access.certificate_pem, &access.key_pem)?);
         known.insert(access.clone(), (now, etcd.clone()));
         Ok(etcd)
     }
@@ -59,15 +58,11 @@ impl EtcdDataStores {
     async fn carry_out(&self, access: &DataStoreAccess, call: &DataStoreCall) -> Result<(), EtcdError> {
         let etcd = self.etcd(access)?;
         match call {
-            DataStoreCall::CreateTenant { user, role, prefix } => {
-                etcd.enable_auth().await?;
-                tokio::try_join!(etcd.add_role(role), etcd.add_user(user))?;
-                tokio::try_join!(etcd.grant_prefix(role, prefix), etcd.grant_role(user, role)).map(drop)
+            DataStoreCall::CreateTenant { owner, user, role, prefix } => {
+                etcd.create_tenant(owner, user, role, prefix).await
             }
-            DataStoreCall::DeleteTenant { user, role, prefix } => {
-                etcd.delete_user(user).await?;
-                etcd.delete_role(role).await?;
-                etcd.delete_prefix(prefix).await
+            DataStoreCall::DeleteTenant { owner, user, role, prefix } => {
+                etcd.delete_tenant(owner, user, role, prefix).await
             }
         }
     }

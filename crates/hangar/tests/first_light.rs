@@ -298,7 +298,7 @@ fn nothing_is_left_in_etcd(plane: &Plane) {
     let address = format!("{}:2379", read("service/etcd")["spec"]["clusterIP"].as_str().unwrap());
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let etcd = Etcd::new(&address, &text("ca.crt"), &text("root.crt"), &text("root.key")).unwrap();
+        let etcd = Etcd::new(&[address], &text("ca.crt"), &text("root.crt"), &text("root.key")).unwrap();
         assert_eq!(etcd.users().await.unwrap(), ["root"]);
         assert_eq!(etcd.roles().await.unwrap(), ["root"]);
         assert_eq!(etcd.count("/").await.unwrap(), 0);

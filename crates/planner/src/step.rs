@@ -82,10 +82,10 @@ pub struct LeafCertificate {
 /// What the shared etcd is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DataStoreCall {
-    /// A user and a role that may read and write below one prefix, nothing else.
-    CreateTenant { user: String, role: String, prefix: String },
-    /// User, role and every key below the prefix go.
-    DeleteTenant { user: String, role: String, prefix: String },
+    /// A user and a role that may read and write below one prefix, nothing else. They are the owner's, by its UID, from then on.
+    CreateTenant { owner: String, user: String, role: String, prefix: String },
+    /// User, role and every key below the prefix go, as far as they are the owner's.
+    DeleteTenant { owner: String, user: String, role: String, prefix: String },
 }
 
 /// What the tenant cluster is asked for.

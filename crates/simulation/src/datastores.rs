@@ -19,10 +19,10 @@ pub enum Fault {
 
 type Hook = Arc<dyn Fn() -> Fault + Send + Sync>;
 
-/// Tenants of a shared etcd, by user.
+/// Tenants of a shared etcd, by user: who has it, role and prefix.
 #[derive(Default)]
 pub struct MemoryDatastores {
-    tenants: Mutex<BTreeMap<String, (String, String)>>,
+    tenants: Mutex<BTreeMap<String, (String, String, String)>>,
     faults: Mutex<Option<Hook>>,
 }
 
@@ -30,6 +30,10 @@ impl MemoryDatastores {
     /// How many tenants there are.
     pub fn tenants(&self) -> usize {
         self.tenants.lock().unwrap().len()
+    }
+
+    pub fn users(&self) -> Vec<String> {
+        self.tenants.lock().unwrap().keys().cloned().collect()
     }
 
     pub fn set_faults(&self, hook: Option<Hook>) {
@@ -48,12 +52,14 @@ impl DataStores for MemoryDatastores {
         {
             let mut tenants = self.tenants.lock().unwrap();
             match call {
-                DataStoreCall::CreateTenant { user, role, prefix } => {
-                    tenants.insert(user.clone(), (role.clone(), prefix.clone()));
+                DataStoreCall::CreateTenant { owner, user, role, prefix } => {
+                    let others = tenants.iter().filter(|(_, (first, ..))| first != owner);
+                    if let Some((name, _)) = others.into_iter().find(|(name, (_, of, _))| *name == user || of == role) {
+                        return Err(format!("{name} is the name of another tenant of this data store"));
+                    }
+                    tenants.insert(user.clone(), (owner.clone(), role.clone(), prefix.clone()));
                 }
-                DataStoreCall::DeleteTenant { user, .. } => {
-                    tenants.remove(user);
-                }
+                DataStoreCall::DeleteTenant { owner, .. } => tenants.retain(|_, (first, ..)| first != owner),
             }
         }
         match fault {

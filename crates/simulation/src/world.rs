@@ -149,6 +149,16 @@ impl Simulation {
         }
     }
 
+    /// A cluster whose control plane chooses its user in the data store.
+    pub async fn apply_named_tenant(&self, name: &str, user: &str) {
+        for mut object in manifests::cluster(name, &self.cloud.clouds_yaml("http://cloud.test")) {
+            if object["kind"] == "KamajiControlPlane" {
+                object["spec"]["dataStoreUsername"] = user.into();
+            }
+            self.apply(&object).await;
+        }
+    }
+
     /// `kubectl apply`
     pub async fn apply(&self, object: &Value) {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();

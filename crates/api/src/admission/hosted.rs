@@ -3,19 +3,52 @@
 use serde_json::Value;
 
 use super::Refusal;
-use super::check::{changed, default, upgrade, version};
+use super::check::{FIXED, changed, default, upgrade, version};
 use crate::object::Object;
 use crate::version::KubeVersion;
+use crate::{data_store_names, references};
 
 pub fn kamaji_control_plane(object: &mut Object, old: Option<&Object>) -> Vec<Refusal> {
     let mut refusals = version(object, old, "/spec/version");
     refusals.extend(upgrade(object, old, "/spec/version"));
+    refusals.extend(data_store_names(object, old));
+    refusals.extend(data_store_stays(object, old));
     refusals
+}
+
+/// Its user and schema name nobody else's. What was stored before this was checked is told by a condition.
+fn data_store_names(object: &Object, old: Option<&Object>) -> Vec<Refusal> {
+    let mut refusals = vec![];
+    for field in ["dataStoreUsername", "dataStoreSchema"] {
+        let (pointer, place) = (format!("/spec/{field}"), format!("spec.{field}"));
+        let name = object.text(&pointer);
+        if !name.is_empty()
+            && changed(object, old, &pointer)
+            && let Some(problem) = data_store_names::problem(name, object.uid())
+        {
+            refusals.push(Refusal::new(&place, problem));
+        }
+    }
+    refusals
+}
+
+/// Another store, user or schema would be another, empty cluster: that is a migration, not an edit.
+fn data_store_stays(object: &Object, old: Option<&Object>) -> Vec<Refusal> {
+    let Some(old) = old else { return vec![] };
+    let store = |plane: &Object| references::data_store(plane).name;
+    let mut moved = vec![("dataStoreName", store(old) != store(object))];
+    for field in ["dataStoreUsername", "dataStoreSchema"] {
+        let pointer = format!("/spec/{field}");
+        moved.push((field, old.text(&pointer) != object.text(&pointer)));
+    }
+    let moved = moved.into_iter().filter(|(_, moved)| *moved);
+    moved.map(|(field, _)| Refusal::new(&format!("spec.{field}"), FIXED)).collect()
 }
 
 pub fn tenant_control_plane(object: &mut Object, old: Option<&Object>) -> Vec<Refusal> {
     let mut refusals = version(object, old, "/spec/kubernetes/version");
     refusals.extend(upgrade(object, old, "/spec/kubernetes/version"));
+    refusals.extend(data_store_names(object, old));
     refusals
 }
 

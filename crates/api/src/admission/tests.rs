@@ -269,3 +269,27 @@ fn no_shape_of_a_spec_makes_it_panic() {
 fn every_kind_that_is_judged_exists() {
     assert_eq!(admitted().len(), JUDGES.len());
 }
+
+#[test]
+fn a_control_plane_names_no_other_tenant_of_its_data_store_and_stays_where_it_is() {
+    let plane = |spec: serde_json::Value| {
+        let mut spec = spec;
+        spec["version"] = "v1.34.4".into();
+        object("controlplane.cluster.x-k8s.io/v1alpha2", "KamajiControlPlane", spec)
+    };
+    for field in ["dataStoreUsername", "dataStoreSchema"] {
+        let place = format!("spec.{field}");
+        refused(&plane(json!({ field: "root" })), None, &place, "reserved");
+        refused(&plane(json!({ field: "a/b" })), None, &place, "letters");
+        refused(&plane(json!({ field: "5e0e3f5e-9a2b-4a52-8b0c-6f0f1e9d1a12" })), None, &place, "UID");
+        assert!(admit(&plane(json!({ field: "team_a" })), None).is_ok());
+        refused(&plane(json!({ field: "b" })), Some(&plane(json!({ field: "a" }))), &place, "cannot be changed");
+        refused(&plane(json!({ field: "b" })), Some(&plane(json!({}))), &place, "cannot be changed");
+        // What is stored already is told by a condition, and can still be deleted.
+        assert!(admit(&plane(json!({ field: "root" })), Some(&plane(json!({ field: "root" })))).is_ok());
+    }
+    let (unset, default, other) =
+        (plane(json!({})), plane(json!({ "dataStoreName": "default" })), plane(json!({ "dataStoreName": "b" })));
+    assert!(admit(&default, Some(&unset)).is_ok());
+    refused(&other, Some(&default), "spec.dataStoreName", "cannot be changed");
+}

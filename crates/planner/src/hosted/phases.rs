@@ -1,5 +1,5 @@
 //! The phases of every hosted control plane, from its Service to what is inside the tenant, and back.
-//! Flows: model -> data store -> Service -> address -> endpoint -> authorities -> leaves -> etcd user -> published Secrets -> API server -> controller manager,
+//! Flows: model -> data store -> Service -> address -> endpoint -> authorities -> etcd user -> leaves -> published Secrets -> API server -> controller manager,
 //! scheduler -> tenant objects. Holds: the API server comes first and alone, since a controller manager beside a fresh one exits; the tenant's
 //! keys in etcd go only when its pods are gone.
 
@@ -300,8 +300,9 @@ impl Part for Hosting<'_> {
             .then(|| self.address())
             .then(|| self.endpoint(plane))
             .then(|| self.issue(certificates::roots(plane)))
-            .then(|| self.leaves(plane))
+            // Before a certificate bears its name: the name may be another tenant's.
             .then(|| storage::create_tenant(self, plane))
+            .then(|| self.leaves(plane))
             .then(|| self.published(plane))
             .then(|| self.api_server(plane))
             .then(|| self.api_server_ready(plane))

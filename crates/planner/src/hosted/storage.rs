@@ -92,8 +92,9 @@ pub fn create_tenant(hosting: &Hosting<'_>, plane: &ControlPlane) -> Phase {
         Ok(None) => Phase::Done,
         Ok(Some(apply)) if hosting.facts.tenant_created => Phase::Steps(vec![apply]),
         Ok(Some(_)) => {
+            let owner = hosting.owner.uid().to_owned();
             let (user, role, prefix) = (tenancy.user.clone(), tenancy.schema.clone(), tenancy.prefix());
-            Phase::Steps(vec![step(tenancy, DataStoreCall::CreateTenant { user, role, prefix })])
+            Phase::Steps(vec![step(tenancy, DataStoreCall::CreateTenant { owner, user, role, prefix })])
         }
     }
 }
@@ -117,8 +118,9 @@ pub fn delete_tenant(hosting: &Hosting<'_>) -> Phase {
     };
     let problem = match &hosting.facts.data_store {
         DataStoreView::Ready { .. } => {
+            let owner = hosting.owner.uid().to_owned();
             let (user, role, prefix) = (tenancy.user.clone(), tenancy.schema.clone(), tenancy.prefix());
-            return Phase::Steps(vec![step(&tenancy, DataStoreCall::DeleteTenant { user, role, prefix })]);
+            return Phase::Steps(vec![step(&tenancy, DataStoreCall::DeleteTenant { owner, user, role, prefix })]);
         }
         DataStoreView::Unknown => format!("DataStore {} has not been read yet", tenancy.store),
         DataStoreView::Missing(name) => format!("there is no DataStore {name}"),

@@ -1,6 +1,6 @@
 //! From Kamaji's words to the one model of hosted control planes.
 
-use hangar_api::{KubeVersion, references};
+use hangar_api::{KubeVersion, data_store_names, references};
 use serde_json::{Map, Value, json};
 
 use super::World;
@@ -21,6 +21,14 @@ pub fn control_plane(world: &World) -> Result<ControlPlane, String> {
     let version = KubeVersion::parse(&spec.version)
         .ok_or_else(|| format!("spec.version {:?} is not a Kubernetes version such as v1.34.4", spec.version))?;
     let raw = world.object().get("/spec");
+    for (field, name) in
+        [("dataStoreUsername", &spec.data_store_username), ("dataStoreSchema", &spec.data_store_schema)]
+    {
+        let name = name.as_deref().filter(|name| !name.is_empty());
+        if let Some(problem) = name.and_then(|name| data_store_names::problem(name, world.object().uid())) {
+            return Err(format!("spec.{field}: {problem}"));
+        }
+    }
     Ok(ControlPlane {
         namespace: world.object().namespace().to_owned(),
         name: world.object().name().to_owned(),

@@ -8,6 +8,7 @@ mod faults;
 mod kills;
 mod pause;
 mod rollout;
+mod tenants;
 mod trouble;
 
 use std::collections::BTreeMap;

@@ -16,6 +16,11 @@ use prost::Message;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+mod tenants;
+mod wire;
+
+use wire::*;
+
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
     #[error("the datastore's certificates cannot be used: {0}")]
@@ -24,17 +29,20 @@ pub enum EtcdError {
     Unreachable { endpoint: String, message: String },
     #[error("the datastore refused {method}: {message}")]
     Refused { method: String, code: String, message: String },
+    #[error("{name} is the name of another tenant of this data store: choose another one, or leave it out")]
+    Taken { name: String },
 }
 
 /// Keys below a prefix, users and roles.
 pub struct Etcd {
-    endpoint: String,
+    /// Members of one cluster: any of them answers for all.
+    endpoints: Vec<String>,
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
 impl Etcd {
-    /// `endpoint` is `host:port`; the client certificate must be that of etcd's root user.
-    pub fn new(endpoint: &str, ca_pem: &str, certificate_pem: &str, key_pem: &str) -> Result<Self, EtcdError> {
+    /// Endpoints are `host:port`; the client certificate must be that of etcd's root user.
+    pub fn new(endpoints: &[String], ca_pem: &str, certificate_pem: &str, key_pem: &str) -> Result<Self, EtcdError> {
         let unusable = |error: &dyn std::fmt::Display| EtcdError::Certificates(error.to_string());
         let mut roots = rustls::RootCertStore::empty();
         let ca = CertificateDer::from_pem_slice(ca_pem.as_bytes()).map_err(|error| unusable(&error))?;
@@ -56,7 +64,7 @@ impl Etcd {
         let connector = HttpsConnectorBuilder::new().with_tls_config(config).https_only().enable_http2();
         let connector = connector.wrap_connector(tcp);
         let client = Client::builder(TokioExecutor::new()).http2_only(true).build(connector);
-        Ok(Self { endpoint: endpoint.to_owned(), client })
+        Ok(Self { endpoints: endpoints.to_vec(), client })
     }
 
     /// Makes sure that only users with a role may do anything, and that we are one of them.
@@ -105,6 +113,10 @@ impl Etcd {
         self.call::<_, Empty>("KV/DeleteRange", &request).await.map(drop)
     }
 
+    async fn delete_key(&self, key: &str) -> Result<(), EtcdError> {
+        self.call::<_, Empty>("KV/DeleteRange", &DeleteRange { key: key.into(), range_end: vec![] }).await.map(drop)
+    }
+
     pub async fn count(&self, prefix: &str) -> Result<i64, EtcdError> {
         let request = Range { key: prefix.into(), range_end: end_of(prefix), count_only: true };
         self.call::<_, RangeAnswer>("KV/Range", &request).await.map(|answer| answer.count)
@@ -118,13 +130,30 @@ impl Etcd {
         self.call::<_, Names>("Auth/RoleList", &Empty {}).await.map(|answer| answer.names)
     }
 
+    /// Asks one member after the other, until one can be reached: with one of three down the store still works.
     async fn call<Q: Message, A: Message + Default>(&self, method: &str, request: &Q) -> Result<A, EtcdError> {
-        let unreachable = |message: String| EtcdError::Unreachable { endpoint: self.endpoint.clone(), message };
+        let mut problem = EtcdError::Certificates("no endpoint is named".into());
+        for endpoint in &self.endpoints {
+            match self.ask(endpoint, method, request).await {
+                Err(error @ EtcdError::Unreachable { .. }) => problem = error,
+                answer => return answer,
+            }
+        }
+        Err(problem)
+    }
+
+    async fn ask<Q: Message, A: Message + Default>(
+        &self,
+        endpoint: &str,
+        method: &str,
+        request: &Q,
+    ) -> Result<A, EtcdError> {
+        let unreachable = |message: String| EtcdError::Unreachable { endpoint: endpoint.to_owned(), message };
         let mut frame = BytesMut::new();
         frame.put_u8(0);
         frame.put_u32(request.encoded_len() as u32);
         frame.put_slice(&request.encode_to_vec());
-        let request = http::Request::post(format!("https://{}/etcdserverpb.{method}", self.endpoint))
+        let request = http::Request::post(format!("https://{endpoint}/etcdserverpb.{method}"))
             .header("content-type", "application/grpc")
             .header("te", "trailers")
             .body(Full::new(frame.freeze()))
@@ -167,95 +196,6 @@ fn end_of(prefix: &str) -> Vec<u8> {
         }
     }
     vec![0]
-}
-
-const READ_WRITE: i32 = 2;
-
-#[derive(Clone, PartialEq, Message)]
-struct Empty {}
-
-#[derive(Clone, PartialEq, Message)]
-struct AuthStatus {
-    #[prost(bool, tag = "2")]
-    enabled: bool,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct UserAdd {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "2")]
-    password: String,
-    #[prost(message, optional, tag = "3")]
-    options: Option<UserOptions>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct UserOptions {
-    #[prost(bool, tag = "1")]
-    no_password: bool,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Named {
-    #[prost(string, tag = "1")]
-    name: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Names {
-    #[prost(string, repeated, tag = "2")]
-    names: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct UserRole {
-    #[prost(string, tag = "1")]
-    user: String,
-    #[prost(string, tag = "2")]
-    role: String,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct RolePermission {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(message, optional, tag = "2")]
-    permission: Option<Permission>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Permission {
-    #[prost(int32, tag = "1")]
-    kind: i32,
-    #[prost(bytes = "vec", tag = "2")]
-    key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "3")]
-    range_end: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct DeleteRange {
-    #[prost(bytes = "vec", tag = "1")]
-    key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    range_end: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct Range {
-    #[prost(bytes = "vec", tag = "1")]
-    key: Vec<u8>,
-    #[prost(bytes = "vec", tag = "2")]
-    range_end: Vec<u8>,
-    #[prost(bool, tag = "9")]
-    count_only: bool,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct RangeAnswer {
-    #[prost(int64, tag = "4")]
-    count: i64,
 }
 
 #[cfg(test)]
