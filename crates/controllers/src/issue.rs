@@ -3,7 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hangar_api::Object;
-use hangar_pki::{Authority, CertifiedKey, Kubeconfig, Leaf, PkiError, Usage, service_account_keys};
+use hangar_pki::{Authority, CertifiedKey, Kubeconfig, Leaf, PkiError, Usage, renew_after, service_account_keys};
+use hangar_planner::hosted::certificates::RENEW_AFTER_ANNOTATION;
 use hangar_planner::step::{Issue, LeafCertificate, Material, Signer};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -14,6 +15,10 @@ use crate::Context;
 pub fn fill(context: &Context, issue: &Issue, now: Timestamp) -> Result<Object, PkiError> {
     let mut secret = issue.secret.clone();
     secret.0["data"] = Value::Object(material(context, &issue.material, now)?);
+    // Authorities and key pairs are not renewed by the clock: that is a rotation.
+    if matches!(issue.material, Material::Leaf { .. } | Material::Kubeconfig { .. }) {
+        secret.0["metadata"]["annotations"][RENEW_AFTER_ANNOTATION] = renew_after(now).to_string().into();
+    }
     Ok(secret)
 }
 

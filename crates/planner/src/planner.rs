@@ -39,7 +39,7 @@ pub trait Planner: Sized + Send + Sync + 'static {
     fn status(world: &World<Self>, progress: &Progress, report: &mut Report<Self::Kind>);
 
     /// Look again after this time although everything is done.
-    fn recheck(_world: &World<Self>) -> Option<Duration> {
+    fn recheck(_world: &World<Self>, _now: Timestamp) -> Option<Duration> {
         None
     }
 }
@@ -115,7 +115,7 @@ pub fn plan<P: Planner>(world: &World<P>, now: Timestamp) -> Plan {
         };
     }
     let phase = held(world, P::build(Phases::of(world, now)).finish());
-    let recheck = P::recheck(world).filter(|_| phase.is_done());
+    let recheck = P::recheck(world, now).filter(|_| phase.is_done());
     with_status(world, phase, recheck, now)
 }
 

@@ -131,6 +131,11 @@ impl Simulation {
         }));
     }
 
+    /// In simulated time.
+    pub fn now(&self) -> jiff::Timestamp {
+        (self.clock)()
+    }
+
     /// What a user does with the example.
     pub async fn apply_example(&self) {
         self.apply_cluster(CLUSTER).await;

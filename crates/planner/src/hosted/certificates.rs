@@ -1,7 +1,10 @@
 //! What keys and certificates a control plane needs, in which Secrets, and in which order.
 
+use std::time::Duration;
+
 use hangar_api::Object;
 use hangar_api::names::{CLUSTER_NAME_LABEL, SECRET_TYPE};
+use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
 use super::{Addresses, ControlPlane};
@@ -10,6 +13,41 @@ use crate::step::{Issue, LeafCertificate, Material, Signer};
 
 /// What a Secret was issued for: another wish means another Secret.
 pub const ISSUED_FOR_ANNOTATION: &str = "hangar.dev/issued-for";
+
+/// From when on a certificate is to be issued anew: two thirds of its life.
+pub const RENEW_AFTER_ANNOTATION: &str = "hangar.dev/renew-after";
+/// What is due so soon after the first one is renewed with it: pods restart once, not once for each certificate.
+const TOGETHER: SignedDuration = SignedDuration::from_hours(24);
+
+/// When certificates of a control plane are renewed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Renewal {
+    /// The first that is due.
+    pub next: Option<Timestamp>,
+    now: Timestamp,
+}
+
+impl Renewal {
+    /// Of these Secrets.
+    pub fn of<'a>(secrets: impl Iterator<Item = &'a Object>, now: Timestamp) -> Self {
+        Self { next: secrets.filter_map(renew_after).min(), now }
+    }
+
+    /// Whether this one is issued anew.
+    pub fn is_due(&self, secret: &Object) -> bool {
+        let any = self.next.is_some_and(|next| next <= self.now);
+        any && renew_after(secret).is_some_and(|at| at.duration_since(self.now) <= TOGETHER)
+    }
+
+    /// How long until then.
+    pub fn remaining(&self) -> Option<Duration> {
+        self.next.map(|next| Duration::try_from(next.duration_since(self.now)).unwrap_or_default())
+    }
+}
+
+fn renew_after(secret: &Object) -> Option<Timestamp> {
+    secret.annotation(RENEW_AFTER_ANNOTATION)?.parse().ok()
+}
 
 /// Who the server of the tunnel is, to its agents and to the API server.
 const KONNECTIVITY: &str = "system:konnectivity-server";
@@ -191,4 +229,38 @@ pub fn published(plane: &ControlPlane, name: &str, data: serde_json::Value) -> O
     secret.0["type"] = SECRET_TYPE.into();
     secret.0["data"] = data;
     secret
+}
+
+#[cfg(test)]
+mod renewal_tests {
+    use super::*;
+    use crate::testing::at;
+
+    fn secret(renew_after: Option<i64>) -> Object {
+        let mut secret = Object::named("v1", "Secret", "n", "s");
+        if let Some(second) = renew_after {
+            secret.0["metadata"]["annotations"] = json!({ RENEW_AFTER_ANNOTATION: at(second).to_string() });
+        }
+        secret
+    }
+
+    #[test]
+    fn what_is_due_is_renewed_together() {
+        let day = 24 * 3600;
+        // Due times, now, and which of them are renewed.
+        let table: [(&[Option<i64>], i64, &[bool]); 5] = [
+            (&[Some(100), Some(200)], 99, &[false, false]),
+            (&[Some(100), Some(200)], 100, &[true, true]),
+            (&[Some(100), Some(100 + day), Some(101 + day)], 100, &[true, true, false]),
+            (&[Some(100), None], 5000 * day, &[true, false]),
+            (&[None], 5000 * day, &[false]),
+        ];
+        for (due, now, renewed) in table {
+            let secrets: Vec<Object> = due.iter().map(|second| secret(*second)).collect();
+            let renewal = Renewal::of(secrets.iter(), at(now));
+            let answer: Vec<bool> = secrets.iter().map(|secret| renewal.is_due(secret)).collect();
+            assert_eq!(answer, renewed, "{due:?} at {now}");
+        }
+        assert_eq!(Renewal::of([secret(Some(100))].iter(), at(40)).remaining(), Some(Duration::from_secs(60)));
+    }
 }

@@ -16,6 +16,7 @@ pub mod tenant;
 use hangar_api::{Kind, KubeVersion, kinds};
 use serde_json::Value;
 
+pub use certificates::Renewal;
 pub use endpoint::addresses;
 pub use phases::{Facts, Hosting, is_available, replicas};
 pub use storage::{DataStoreView, SKIP_CLEANUP_ANNOTATION};

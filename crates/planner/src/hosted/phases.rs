@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{
-    Addresses, ControlPlane, DataStoreView, Runtime, Storage, certificates, endpoint, konnectivity, pods, storage,
-    tenant,
+    Addresses, ControlPlane, DataStoreView, Renewal, Runtime, Storage, certificates, endpoint, konnectivity, pods,
+    storage, tenant,
 };
 use crate::intent::{self, fingerprint};
 use crate::step::{ClusterName, DataStoreCall, Effect, Issue, Signer, TenantAnswer, TenantCall};
@@ -139,17 +139,30 @@ impl<'a> Hosting<'a> {
         Phase::steps(own.into_iter().chain(self.infrastructure.and_then(|part| endpoint::push(part, &endpoint))))
     }
 
-    /// Those that are missing or were issued for something else.
-    fn issue(&self, wanted: Vec<Issue>) -> Phase {
-        let steps = wanted.into_iter().map(|issue| self.issued(issue)).collect::<Result<Vec<_>, Reason>>();
+    /// The Secrets of this control plane.
+    fn secrets(&self) -> impl Iterator<Item = &'a Object> {
+        let owner = self.owner.uid();
+        self.objects.of_kind("", "Secret").filter(move |secret| secret.is_owned_by(owner))
+    }
+
+    pub fn renewal(&self, now: Timestamp) -> Renewal {
+        Renewal::of(self.secrets(), now)
+    }
+
+    /// Those that are missing, were issued for something else, or are due.
+    fn issue(&self, wanted: Vec<Issue>, now: Timestamp) -> Phase {
+        let renewal = self.renewal(now);
+        let steps = wanted.into_iter().map(|issue| self.issued(issue, &renewal)).collect::<Result<Vec<_>, Reason>>();
         Phase::attempt(steps.map(|steps| steps.into_iter().flatten().collect()))
     }
 
-    fn issued(&self, issue: Issue) -> Result<Option<Step>, Reason> {
+    fn issued(&self, issue: Issue, renewal: &Renewal) -> Result<Option<Step>, Reason> {
         let wish = issue.secret.annotation(certificates::ISSUED_FOR_ANNOTATION);
         match self.objects.get(&issue.secret.key()) {
             Some(there) if !there.is_owned_by(self.owner.uid()) => Err(intent::not_ours(&there.key())),
-            Some(there) if there.annotation(certificates::ISSUED_FOR_ANNOTATION) == wish => Ok(None),
+            Some(there) if there.annotation(certificates::ISSUED_FOR_ANNOTATION) == wish && !renewal.is_due(there) => {
+                Ok(None)
+            }
             there => {
                 let secret = intent::owned(issue.secret, &self.owner.as_owner(true));
                 Ok(Some(Step::Issue(Issue { secret, replaces: there.is_some(), ..issue })))
@@ -166,7 +179,7 @@ impl<'a> Hosting<'a> {
         })
     }
 
-    fn leaves(&self, plane: &ControlPlane) -> Phase {
+    fn leaves(&self, plane: &ControlPlane, now: Timestamp) -> Phase {
         let Some(addresses) = self.addresses() else { return Phase::Done };
         let store = match &self.facts.data_store {
             DataStoreView::Ready { authority, .. } => Some(authority),
@@ -176,7 +189,7 @@ impl<'a> Hosting<'a> {
         let front_proxy = self.signer(&plane.object("-front-proxy-ca-certificate"), "front-proxy-ca");
         match (ca, front_proxy) {
             (Some(ca), Some(front_proxy)) => {
-                self.issue(certificates::leaves(plane, &addresses, &ca, &front_proxy, store))
+                self.issue(certificates::leaves(plane, &addresses, &ca, &front_proxy, store), now)
             }
             _ => Phase::blocked(
                 "CertificateAuthorityUnreadable",
@@ -207,10 +220,13 @@ impl<'a> Hosting<'a> {
     /// A change of any certificate must roll the pods; what is derived from it need not be looked at twice.
     fn checksum(&self, plane: &ControlPlane) -> String {
         // By name: the order in which Secrets were made or listed must not matter.
-        let secrets = self.objects.of_kind("", "Secret").filter(|secret| secret.is_owned_by(self.owner.uid()));
-        let parts: BTreeMap<&str, &str> = secrets
+        let parts: BTreeMap<&str, (&str, Option<&str>)> = self
+            .secrets()
             .filter(|secret| secret.name().starts_with(&plane.name))
-            .filter_map(|secret| Some((secret.name(), secret.annotation(certificates::ISSUED_FOR_ANNOTATION)?)))
+            .filter_map(|secret| {
+                let wish = secret.annotation(certificates::ISSUED_FOR_ANNOTATION)?;
+                Some((secret.name(), (wish, secret.annotation(certificates::RENEW_AFTER_ANNOTATION))))
+            })
             .collect();
         fingerprint(&json!(parts))
     }
@@ -288,7 +304,7 @@ pub fn is_available(deployment: Option<&Object>) -> bool {
 }
 
 impl Part for Hosting<'_> {
-    fn build(&self, _now: Timestamp) -> Phase {
+    fn build(&self, now: Timestamp) -> Phase {
         let plane = match &self.model {
             Ok(plane) => plane,
             Err(message) => return Phase::blocked("InvalidControlPlane", message.clone()),
@@ -299,10 +315,10 @@ impl Part for Hosting<'_> {
             .then(|| self.service(plane))
             .then(|| self.address())
             .then(|| self.endpoint(plane))
-            .then(|| self.issue(certificates::roots(plane)))
+            .then(|| self.issue(certificates::roots(plane), now))
             // Before a certificate bears its name: the name may be another tenant's.
             .then(|| storage::create_tenant(self, plane))
-            .then(|| self.leaves(plane))
+            .then(|| self.leaves(plane, now))
             .then(|| self.published(plane))
             .then(|| self.api_server(plane))
             .then(|| self.api_server_ready(plane))

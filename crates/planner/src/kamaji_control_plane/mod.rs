@@ -5,9 +5,13 @@
 mod status;
 mod translate;
 
+use std::time::Duration;
+
 use hangar_api::Object;
 use hangar_api::kinds::KamajiControlPlane;
 use hangar_api::names::{CLUSTER_NAME_LABEL, KAMAJI_FINALIZER};
+
+use jiff::Timestamp;
 
 use crate::hosted::{Facts, Hosting};
 use crate::{Phase, Phases, Planner, Progress, Report, Shared, intent};
@@ -32,6 +36,11 @@ impl Planner for KamajiControlPlanes {
 
     fn status(world: &World, progress: &Progress, report: &mut Report<KamajiControlPlane>) {
         status::status(world, progress, report);
+    }
+
+    /// The next certificate that is due.
+    fn recheck(world: &World, now: Timestamp) -> Option<Duration> {
+        hosting_objects(world).renewal(now).remaining()
     }
 }
 

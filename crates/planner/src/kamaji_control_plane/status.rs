@@ -4,6 +4,8 @@ use hangar_api::KubeVersion;
 use hangar_api::conditions::{Condition, Status};
 use hangar_api::kinds::{KamajiControlPlane, KamajiControlPlaneStatusInitialization};
 
+use jiff::Timestamp;
+
 use super::{World, api_server, hosting_objects};
 use crate::hosted::{is_available, replicas};
 use crate::machine_deployment::selector_text;
@@ -40,7 +42,16 @@ pub fn status(world: &World, progress: &Progress, report: &mut Report<KamajiCont
     let record = format!("{}-kubeadmconfig", world.object().name());
     report.flag("KubeadmResourcesCreated", world.named("", "ConfigMap", &record).is_some(), "NotYet");
     report.conditions.extend(substitution(world));
+    report.conditions.extend(certificates(world));
     report.conditions.extend(konnectivity(world));
+}
+
+/// When the next certificate is issued anew, by itself.
+fn certificates(world: &World) -> Option<Condition> {
+    // The time of the pass does not matter: only when it is due is said.
+    let next = hosting_objects(world).renewal(Timestamp::UNIX_EPOCH).next?;
+    let text = format!("the next certificate is renewed after {next}");
+    Some(Condition::new("CertificatesValid", Status::True, "RenewalScheduled", text))
 }
 
 /// Its server runs beside the API server, and is ready with it.

@@ -13,6 +13,7 @@ use hangar_api::kinds::{
 };
 use hangar_api::names::OPENSTACK_CLUSTER_FINALIZER;
 use hangar_openstack_types::{Network, Subnet};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::cloud::rules::Role;
@@ -68,7 +69,7 @@ impl Planner for OpenStackClusters {
             Some(OpenStackClusterStatusInitialization { provisioned: Some(ready || was_provisioned) });
     }
 
-    fn recheck(_world: &World) -> Option<Duration> {
+    fn recheck(_world: &World, _now: Timestamp) -> Option<Duration> {
         Some(DRIFT)
     }
 }

@@ -15,6 +15,7 @@ use hangar_api::kinds::{
 };
 use hangar_api::names::OPENSTACK_MACHINE_FINALIZER;
 use hangar_openstack_types::{CreateServer, Server as Nova};
+use jiff::Timestamp;
 use serde_json::json;
 
 use crate::cloud::ports::Ports;
@@ -110,7 +111,7 @@ impl Planner for OpenStackMachines {
         report.condition(Condition { kind: "InstanceReady".into(), ..condition });
     }
 
-    fn recheck(_world: &World) -> Option<Duration> {
+    fn recheck(_world: &World, _now: Timestamp) -> Option<Duration> {
         Some(DRIFT)
     }
 }

@@ -10,6 +10,7 @@ mod pause;
 mod rollout;
 mod tenants;
 mod trouble;
+mod years;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
