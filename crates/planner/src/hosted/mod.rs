@@ -213,3 +213,6 @@ pub fn nth_address(range: &ipnet::IpNet, n: u32) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

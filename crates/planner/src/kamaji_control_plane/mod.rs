@@ -70,3 +70,6 @@ fn hosting_objects(world: &World) -> Hosting<'_> {
         infrastructure: None,
     }
 }
+
+#[cfg(test)]
+mod tests;

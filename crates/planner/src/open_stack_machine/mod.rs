@@ -224,3 +224,6 @@ fn addresses(server: &Nova) -> Vec<OpenStackServerStatusAddress> {
     list.push(OpenStackServerStatusAddress { r#type: "InternalDNS".into(), address: server.name.clone() });
     list
 }
+
+#[cfg(test)]
+mod tests;
