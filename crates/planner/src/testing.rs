@@ -118,7 +118,7 @@ pub fn step(step: &Step) -> String {
 /// Carries out steps as an API server, a cloud, a tenant and a data store would.
 #[derive(Default)]
 pub struct Fake {
-    next: u64,
+    pub next: u64,
     pub cloud: Resources,
     /// Everything that was carried out, in a few words.
     pub done: Vec<String>,
