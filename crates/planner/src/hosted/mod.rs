@@ -215,4 +215,6 @@ pub fn nth_address(range: &ipnet::IpNet, n: u32) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+mod snapshots;
+#[cfg(test)]
+pub(crate) mod tests;

@@ -72,4 +72,4 @@ fn hosting_objects(world: &World) -> Hosting<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
