@@ -289,3 +289,6 @@ fn reason(error: ApiError) -> Reason {
     };
     Reason::retry(code, error.to_string())
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

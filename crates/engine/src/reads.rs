@@ -239,3 +239,6 @@ pub fn value_at<'a>(value: &'a Value, path: &str) -> &'a Value {
     let mut conditions = get(list).as_array().into_iter().flatten();
     conditions.find(|condition| condition["type"] == kind).map_or(&Value::Null, |condition| &condition["status"])
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! Holds: a new kubeconfig means a new connection; a Node's change wakes whoever asked to be woken; nothing is polled.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -50,26 +50,35 @@ struct Entry {
 struct Nodes {
     synced: bool,
     by_name: BTreeMap<String, Arc<Object>>,
-    names: BTreeMap<String, String>,
+    /// A node that registers under another name has its provider id twice for a while.
+    names: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Nodes {
     fn put(&mut self, node: Arc<Object>) -> Option<Arc<Object>> {
+        let old = self.remove(node.name());
         let id = node.text("/spec/providerID");
         if !id.is_empty() {
-            self.names.insert(id.to_owned(), node.name().to_owned());
+            self.names.entry(id.to_owned()).or_default().insert(node.name().to_owned());
         }
-        self.by_name.insert(node.name().to_owned(), node)
+        self.by_name.insert(node.name().to_owned(), node);
+        old
     }
 
-    fn remove(&mut self, name: &str) {
-        if let Some(gone) = self.by_name.remove(name) {
-            self.names.remove(gone.text("/spec/providerID"));
+    fn remove(&mut self, name: &str) -> Option<Arc<Object>> {
+        let gone = self.by_name.remove(name)?;
+        let id = gone.text("/spec/providerID");
+        if let Some(names) = self.names.get_mut(id) {
+            names.remove(name);
+            if names.is_empty() {
+                self.names.remove(id);
+            }
         }
+        Some(gone)
     }
 
     fn with_provider_id(&self, id: &str) -> Option<&Arc<Object>> {
-        self.by_name.get(self.names.get(id)?)
+        self.by_name.get(self.names.get(id)?.first()?)
     }
 }
 
@@ -253,3 +262,6 @@ fn concerns(machine: &Object, node: Option<&Object>) -> bool {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

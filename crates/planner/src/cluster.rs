@@ -217,3 +217,6 @@ fn mirrored(kind: &str, object: Option<&Object>, theirs: &[&str], flag: fn(&Fore
     condition.severity = None;
     condition
 }
+
+#[cfg(test)]
+mod tests;

@@ -268,3 +268,6 @@ fn node_info(node: &Object) -> Option<MachineStatusNodeInfo> {
     let info = node.get("/status/nodeInfo");
     serde_json::from_value(info.clone()).ok().filter(|_| info.is_object())
 }
+
+#[cfg(test)]
+mod tests;

@@ -176,3 +176,6 @@ fn later(world: &World, now: Timestamp) -> Phase {
         None => Phase::Done,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -157,3 +157,6 @@ fn with_status<P: Planner>(world: &World<P>, phase: Phase, recheck: Option<Durat
     let status = steps.is_empty().then(|| report::status::<P>(world, &progress, now));
     Plan { steps, progress, status, recheck }
 }
+
+#[cfg(test)]
+mod tests;

@@ -134,3 +134,6 @@ fn listed<K: Kind>(conditions: Vec<Condition>) -> Value {
     }
     list
 }
+
+#[cfg(test)]
+mod tests;

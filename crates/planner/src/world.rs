@@ -147,3 +147,6 @@ impl<P: Planner> World<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

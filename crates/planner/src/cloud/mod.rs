@@ -126,3 +126,6 @@ impl Lookup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -79,3 +79,6 @@ fn hosting_objects(world: &World) -> Hosting<'_> {
         infrastructure: None,
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

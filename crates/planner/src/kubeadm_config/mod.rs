@@ -218,3 +218,6 @@ fn keep_token(world: &World, now: Timestamp) -> Phase {
         None => Phase::steps(intent::delete(secret)),
     }
 }
+
+#[cfg(test)]
+mod tests;

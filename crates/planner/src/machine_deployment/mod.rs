@@ -190,3 +190,6 @@ pub(crate) fn selector_text(labels: &Value) -> String {
     let pairs = labels.as_object().into_iter().flatten();
     pairs.map(|(name, value)| format!("{name}={}", value.as_str().unwrap_or_default())).collect::<Vec<_>>().join(",")
 }
+
+#[cfg(test)]
+mod tests;

@@ -203,3 +203,6 @@ fn desired(world: &World) -> usize {
 fn missing_count(world: &World) -> usize {
     desired(world).saturating_sub(living(world).count())
 }
+
+#[cfg(test)]
+mod tests;

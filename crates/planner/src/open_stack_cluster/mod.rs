@@ -192,3 +192,6 @@ fn failure_domains(world: &World) -> BTreeMap<String, OpenStackClusterStatusFail
     };
     world.facts.zones.iter().map(|zone| (zone.clone(), domain(zone))).collect()
 }
+
+#[cfg(test)]
+mod tests;

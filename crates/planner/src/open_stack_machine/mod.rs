@@ -6,7 +6,6 @@ mod wanted;
 
 use std::time::Duration;
 
-use hangar_api::Object;
 use hangar_api::conditions::{Condition, Status};
 use hangar_api::contract::Foreign;
 use hangar_api::kinds::{
@@ -14,6 +13,7 @@ use hangar_api::kinds::{
     OpenStackServerStatusResources, OpenStackServerStatusResourcesPort,
 };
 use hangar_api::names::OPENSTACK_MACHINE_FINALIZER;
+use hangar_api::{Object, Owner, references};
 use hangar_openstack_types::{CreateServer, Server as Nova};
 use jiff::Timestamp;
 use serde_json::json;
@@ -154,10 +154,18 @@ pub fn ready_to_start(world: &World) -> Phase {
     }
 }
 
-/// The Secret with the bootstrap data, if it is the one of this machine.
+/// The Secret with the bootstrap data, if it is the one of this machine: made by its bootstrap config, or named by the user where there is none.
+/// Another one would bring up a server with somebody else's token.
 pub fn user_data_secret(world: &World) -> Option<&Object> {
-    let name = machine(world)?.text("/spec/bootstrap/dataSecretName");
-    world.named("", "Secret", name).filter(|_| !name.is_empty())
+    let machine = machine(world)?;
+    let name = machine.text("/spec/bootstrap/dataSecretName");
+    let secret = world.named("", "Secret", name).filter(|_| !name.is_empty())?;
+    let ours = references::target(machine, "/spec/bootstrap/configRef").is_none_or(|config| {
+        let made_by =
+            |owner: &Owner| (owner.group(), &owner.kind, &owner.name) == (&config.group, &config.kind, &config.name);
+        secret.owners().iter().any(made_by)
+    });
+    ours.then_some(secret)
 }
 
 /// Said out loud instead of half done.
@@ -225,3 +233,6 @@ fn addresses(server: &Nova) -> Vec<OpenStackServerStatusAddress> {
     list.push(OpenStackServerStatusAddress { r#type: "InternalDNS".into(), address: server.name.clone() });
     list
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use base64::Engine as _;
+use hangar_kubesim::{KubeApi, KubeApiOptions};
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Every kubeconfig leads to the same cluster, except `away`.
+struct Connections {
+    api: KubeApi,
+    made: AtomicUsize,
+}
+
+#[async_trait]
+impl Connector for Connections {
+    async fn connect(&self, kubeconfig: &str) -> Result<Client, String> {
+        self.made.fetch_add(1, Ordering::SeqCst);
+        if kubeconfig == "away" { Err("connection refused".into()) } else { Ok(self.api.client()) }
+    }
+}
+
+fn name() -> ClusterName {
+    ClusterName { namespace: "default".into(), name: "c".into() }
+}
+
+struct Fixture {
+    connections: Arc<Connections>,
+    cache: Cache,
+    tenants: Tenants,
+    woken: mpsc::UnboundedReceiver<ObjectKey>,
+}
+
+fn fixture() -> Fixture {
+    let api = KubeApi::new(KubeApiOptions { version: "v1.34.4".into(), ..KubeApiOptions::default() });
+    let connections = Arc::new(Connections { api, made: AtomicUsize::new(0) });
+    let (cache, (wakes, woken)) = (Cache::default(), mpsc::unbounded_channel());
+    let tenants = Tenants::new(connections.clone(), cache.clone(), wakes);
+    Fixture { connections, cache, tenants, woken }
+}
+
+impl Fixture {
+    fn kubeconfig(&self, text: &str, version: &str) {
+        let mut secret = Object::named("v1", "Secret", "default", "c-kubeconfig");
+        secret.0["metadata"]["uid"] = "s".into();
+        secret.0["metadata"]["resourceVersion"] = version.into();
+        secret.0["data"] = json!({ "value": base64::engine::general_purpose::STANDARD.encode(text) });
+        self.cache.put(secret);
+    }
+
+    fn machine(&self, name: &str, fields: Value) {
+        let mut machine = Object::named("cluster.x-k8s.io/v1beta2", "Machine", "default", name);
+        machine.0["metadata"]["uid"] = name.into();
+        machine.0["metadata"]["resourceVersion"] = "1".into();
+        machine.0["metadata"]["labels"] = json!({ "cluster.x-k8s.io/cluster-name": "c" });
+        for (field, value) in fields.as_object().into_iter().flatten() {
+            machine.0[field] = value.clone();
+        }
+        self.cache.put(machine);
+    }
+
+    fn made(&self) -> usize {
+        self.connections.made.load(Ordering::SeqCst)
+    }
+
+    async fn woken(&mut self) -> Vec<String> {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut names: Vec<String> = std::iter::from_fn(|| self.woken.try_recv().ok()).map(|key| key.name).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+}
+
+fn node(name: &str, fields: Value) -> Value {
+    let mut node = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": name }, "spec": { "providerID": format!("p://{name}") } });
+    for (field, value) in fields.as_object().into_iter().flatten() {
+        node[field] = value.clone();
+    }
+    node
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_connection_for_each_kubeconfig() {
+    let it = fixture();
+    assert_eq!(it.tenants.client(&name()).await.err().unwrap(), "there is no Secret c-kubeconfig yet");
+    it.kubeconfig("one", "1");
+    for _ in 0..3 {
+        it.tenants.client(&name()).await.unwrap();
+    }
+    assert_eq!(it.made(), 1);
+    it.kubeconfig("two", "2");
+    it.tenants.client(&name()).await.unwrap();
+    assert_eq!(it.made(), 2, "a new kubeconfig means a new connection");
+    it.tenants.forget(&name());
+    it.tenants.client(&name()).await.unwrap();
+    assert_eq!(it.made(), 3);
+    it.kubeconfig("away", "3");
+    assert_eq!(it.tenants.client(&name()).await.err().unwrap(), "connection refused");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_is_unreachable_until_it_was_listed_then_found_by_its_provider_id() {
+    let mut it = fixture();
+    assert!(matches!(it.tenants.node(&name(), "p://a").await, NodeView::Unreachable), "no kubeconfig");
+    it.connections.api.put(node("a", json!({})));
+    it.kubeconfig("one", "1");
+    assert!(matches!(it.tenants.node(&name(), "p://a").await, NodeView::Unreachable), "not listed yet");
+    it.woken().await;
+    assert!(matches!(it.tenants.node(&name(), "p://a").await, NodeView::Node(node) if node.name() == "a"));
+    assert!(matches!(it.tenants.node(&name(), "p://b").await, NodeView::None));
+    it.connections.api.delete("", "Node", "", "a");
+    it.woken().await;
+    assert!(matches!(it.tenants.node(&name(), "p://a").await, NodeView::None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_we_have_just_written_is_seen_before_the_watch_brings_it() {
+    let mut it = fixture();
+    it.kubeconfig("one", "1");
+    it.tenants.client(&name()).await.unwrap();
+    it.woken().await;
+    it.tenants.absorb(&name(), Arc::new(Object(node("w", json!({})))));
+    assert!(matches!(it.tenants.node(&name(), "p://w").await, NodeView::Node(_)));
+    it.tenants.absorb(&ClusterName::default(), Arc::new(Object(node("w", json!({})))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_nodes_change_wakes_its_machine_and_nobody_else() {
+    let mut it = fixture();
+    it.machine("a", json!({ "spec": { "providerID": "p://a" } }));
+    it.machine("b", json!({ "status": { "nodeRef": { "name": "b" } } }));
+    it.machine("c", json!({}));
+    it.kubeconfig("one", "1");
+    it.tenants.client(&name()).await.unwrap();
+    assert_eq!(it.woken().await, ["a", "b", "c"], "the first list");
+    let api = it.connections.api.clone();
+    api.put(node("a", json!({})));
+    assert_eq!(it.woken().await, ["a"], "by provider id");
+    api.put(node("b", json!({ "spec": {} })));
+    assert_eq!(it.woken().await, ["b"], "by name");
+    let ready = |status: &str, beat: &str| json!([{ "type": "Ready", "status": status, "lastHeartbeatTime": beat }]);
+    api.edit("", "Node", "", "a", |node| node["status"] = json!({ "conditions": ready("False", "1") }));
+    assert_eq!(it.woken().await, ["a"], "a condition");
+    api.edit("", "Node", "", "a", |node| node["status"] = json!({ "conditions": ready("False", "2") }));
+    assert_eq!(it.woken().await, [] as [&str; 0], "heartbeats are no news");
+    api.delete("", "Node", "", "b");
+    assert_eq!(it.woken().await, ["b"], "gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_version_is_asked_once_for_each_rollout_that_is_complete() {
+    let it = fixture();
+    assert_eq!(it.tenants.version(&name(), "r1", true).await, None);
+    it.kubeconfig("one", "1");
+    it.tenants.client(&name()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let api = &it.connections.api;
+    let mut before = api.request_count();
+    for (what, rollout, complete, asked) in [
+        ("while it rolls", "r1", false, 1),
+        ("still", "r1", false, 1),
+        ("complete", "r1", true, 1),
+        ("known", "r1", true, 0),
+        ("another rollout", "r2", true, 1),
+    ] {
+        assert_eq!(it.tenants.version(&name(), rollout, complete).await.as_deref(), Some("v1.34.4"), "{what}");
+        assert_eq!(api.request_count() - before, asked, "{what}");
+        before = api.request_count();
+    }
+}
+
+#[test]
+fn nodes_are_found_by_provider_id_as_long_as_they_are_there() {
+    let mut nodes = Nodes::default();
+    let plain = Arc::new(Object(node("a", json!({ "spec": {} }))));
+    assert!(nodes.put(plain).is_none());
+    assert!(nodes.with_provider_id("p://a").is_none(), "it has none yet");
+    assert!(nodes.put(Arc::new(Object(node("a", json!({}))))).is_some());
+    assert!(nodes.with_provider_id("p://a").is_some());
+    nodes.remove("a");
+    nodes.remove("a");
+    assert!(nodes.with_provider_id("p://a").is_none());
+}
+
+/// A node that registers under another name keeps its server, and so its provider id.
+#[test]
+fn of_two_nodes_with_one_provider_id_the_one_that_is_left_is_found() {
+    let of = |name: &str, id: &str| Arc::new(Object(node(name, json!({ "spec": { "providerID": id } }))));
+    for (what, order) in [("the newer goes", ["a", "b"]), ("the older goes", ["b", "a"])] {
+        let mut nodes = Nodes::default();
+        order.iter().for_each(|name| drop(nodes.put(of(name, "p://x"))));
+        nodes.remove("b");
+        assert_eq!(nodes.with_provider_id("p://x").map(|node| node.name()), Some("a"), "{what}");
+    }
+    let mut nodes = Nodes::default();
+    nodes.put(of("a", "p://x"));
+    nodes.put(of("a", "p://y"));
+    assert!(nodes.with_provider_id("p://x").is_none(), "it has another one now");
+}

@@ -1,0 +1,206 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::plan;
+use crate::testing::{CORE, Fake, at, changed, cluster, condition, merge, object, owner, planned, said, shared};
+
+const BOOT: &str = "bootstrap.cluster.x-k8s.io/v1beta2";
+
+fn of_cluster(fields: Value) -> Value {
+    let mut of = cluster(json!({ "spec": { "controlPlaneEndpoint": { "host": "203.0.113.5", "port": 6443 } },
+        "status": { "initialization": { "infrastructureProvisioned": true, "controlPlaneInitialized": true } } }));
+    merge(&mut of, &fields);
+    of
+}
+
+fn of_machine(fields: Value) -> Value {
+    let mut machine = object(CORE, "Machine", "ma", json!({ "spec": { "clusterName": "c", "version": "v1.34.4" } }));
+    merge(&mut machine, &fields);
+    machine
+}
+
+fn own(spec: Value) -> Value {
+    object(
+        BOOT,
+        "KubeadmConfig",
+        "k",
+        json!({ "metadata": { "labels": { CLUSTER_NAME_LABEL: "c" }, "ownerReferences": owner(CORE, "Machine", "ma") }, "spec": spec }),
+    )
+}
+
+fn world(spec: Value, others: Vec<Value>) -> World {
+    let mut world: World = crate::testing::world(own(spec), others);
+    world.facts.ca_hash = Some("sha256:00".into());
+    world
+}
+
+fn complete() -> World {
+    world(json!({}), vec![of_cluster(json!({})), of_machine(json!({}))])
+}
+
+fn user_data(world: &World) -> String {
+    let secret = data_secret(world).unwrap();
+    secret.secret_text("value").unwrap()
+}
+
+/// B1, B2.
+#[test]
+fn b1_b2_each_phase_says_what_it_does_or_waits_for() {
+    let m = || of_machine(json!({}));
+    let mut no_authority = complete();
+    no_authority.facts.ca_hash = None;
+    let mut away = complete();
+    away.facts_error = Some(crate::Reason::retry("TenantUnreachable", "connection refused"));
+    let not = |fields| vec![of_cluster(fields), m()];
+    let secret = |owners: Value| object("v1", "Secret", "k", json!({ "metadata": { "ownerReferences": owners } }));
+    for (what, world, expected) in [
+        ("no Machine", world(json!({}), vec![]), "wait WaitingForMachine: no Machine owns it yet"),
+        ("no Cluster", world(json!({}), vec![m()]), "wait WaitingForCluster: its Cluster is not there yet"),
+        (
+            "somebody else's Secret",
+            world(json!({}), vec![of_cluster(json!({})), m(), secret(owner(BOOT, "KubeadmConfig", "other"))]),
+            "blocked NotOurs: Secret n/k exists and was not made by Hangar: rename or delete it",
+        ),
+        ("no facts", away, "blocked TenantUnreachable: connection refused"),
+        (
+            "B1: no infrastructure",
+            world(json!({}), not(json!({ "status": { "initialization": { "infrastructureProvisioned": false } } }))),
+            "wait WaitingForClusterInfrastructure: the cluster's infrastructure is not ready yet",
+        ),
+        (
+            "B2: no control plane",
+            world(json!({}), not(json!({ "status": { "initialization": { "controlPlaneInitialized": false } } }))),
+            "wait WaitingForControlPlane: the control plane is not initialized yet",
+        ),
+        (
+            "no endpoint",
+            world(json!({}), not(json!({ "spec": { "controlPlaneEndpoint": null } }))),
+            "wait WaitingForEndpoint: the cluster has no endpoint yet",
+        ),
+        ("no authority", no_authority, "wait WaitingForCertificateAuthority: there is no Secret c-ca yet"),
+        ("B3: a token", complete(), "c: CreateToken { seconds: 900 }"),
+    ] {
+        assert_eq!(said(&planned(&world)), expected, "{what}");
+    }
+}
+
+/// B3.
+#[test]
+fn b3_the_token_lives_until_the_node_has_joined_and_no_longer() {
+    let (mut world, mut fake) = (complete(), Fake::default());
+    let plan = fake.pass(&mut world);
+    assert_eq!(fake.done, ["c: CreateToken { seconds: 900 }", "create Secret n/k"]);
+    assert_eq!(said(&plan), "wait WaitingForNode: waiting for the node to join");
+    assert_eq!(plan.progress.reason().unwrap().wake, crate::Wake::After(Duration::from_secs(451)));
+    let status = plan.status.clone().unwrap();
+    assert_eq!(
+        (&status["dataSecretName"], &status["initialization"]["dataSecretCreated"]),
+        (&json!("k"), &json!(true))
+    );
+    assert_eq!(condition(&plan, "DataSecretAvailable").unwrap().0, "True");
+    // The next pass has no token of its own, only what the tenant says.
+    world.facts.token = None;
+    for (what, expires, now, expected) in [
+        ("young", Some(900), 449, "wait WaitingForNode: waiting for the node to join"),
+        ("half its life", Some(900), 450, r#"c: ExtendToken { id: "abcdef", seconds: 900 }"#),
+        ("it ended while nobody looked", None, 5000, "delete Secret n/k"),
+    ] {
+        world.facts.token_expires = expires.map(at);
+        assert_eq!(said(&plan_at(&world, now)), expected, "{what}");
+    }
+    for (what, fields) in [
+        ("joined", json!({ "status": { "nodeRef": { "name": "node" } } })),
+        ("going", json!({ "metadata": { "deletionTimestamp": "x" } })),
+    ] {
+        world.objects.insert(shared(of_machine(fields)));
+        assert_eq!(said(&plan_at(&world, 5000)), "done", "{what}");
+    }
+}
+
+fn plan_at(world: &World, now: i64) -> crate::Plan {
+    plan(world, at(now))
+}
+
+#[test]
+fn a_token_that_ended_means_new_data() {
+    let (mut world, mut fake) = (complete(), Fake::default());
+    fake.pass(&mut world);
+    (world.facts.token, world.facts.token_expires) = (None, None);
+    fake.pass(&mut world);
+    assert_eq!(fake.done[2..], ["delete Secret n/k", "c: CreateToken { seconds: 900 }", "create Secret n/k"]);
+}
+
+/// B5.
+#[test]
+fn b5_what_cannot_be_written_is_said() {
+    let from = json!({ "files": [{ "path": "/a", "contentFrom": { "secret": { "name": "s", "key": "k" } } }] });
+    let mut world = world(from, vec![of_cluster(json!({})), of_machine(json!({}))]);
+    let plan = Fake::default().pass(&mut world);
+    assert_eq!(
+        said(&plan),
+        "blocked InvalidConfiguration: spec.files[/a].contentFrom is not built yet; write the content itself"
+    );
+    assert_eq!(condition(&plan, "Ready").unwrap().0, "False");
+}
+
+/// IPv6 endpoints are bracketed in join configurations.
+#[test]
+fn an_ipv6_endpoint_is_bracketed_in_the_join_configuration() {
+    for (host, expected) in [
+        ("fd00::5", "[fd00::5]:6443"),
+        ("203.0.113.5", "203.0.113.5:6443"),
+        ("api.example.org", "api.example.org:6443"),
+    ] {
+        let of = of_cluster(json!({ "spec": { "controlPlaneEndpoint": { "host": host, "port": 6443 } } }));
+        let mut world = world(json!({}), vec![of, of_machine(json!({}))]);
+        Fake::default().pass(&mut world);
+        let config = hangar_api::yaml::document(&user_data(&world)).unwrap();
+        let join = hangar_api::yaml::document(config["write_files"][0]["content"].as_str().unwrap()).unwrap();
+        assert_eq!(join["discovery"]["bootstrapToken"]["apiServerEndpoint"], expected, "{host}");
+    }
+}
+
+#[test]
+fn the_secret_is_typed_labelled_and_owned_and_says_no_token_but_its_id() {
+    let (mut world, mut fake) = (complete(), Fake::default());
+    fake.pass(&mut world);
+    let secret = data_secret(&world).unwrap();
+    assert_eq!(
+        (secret.text("/type"), secret.label(CLUSTER_NAME_LABEL), secret.annotation(TOKEN_ID_ANNOTATION)),
+        (SECRET_TYPE, Some("c"), Some("abcdef"))
+    );
+    assert!(secret.is_owned_by("k-uid"));
+    assert!(!format!("{:?}", world.facts).contains("0123456789abcdef"));
+}
+
+fn spec() -> Value {
+    json!({
+        "joinConfiguration": { "nodeRegistration": { "name": "{{ local_hostname }}", "kubeletExtraArgs": [{ "name": "cloud-provider", "value": "external" }] } },
+        "files": [{ "path": "/etc/motd", "content": "hello\n", "owner": "root:root", "permissions": "0644" }],
+        "preKubeadmCommands": ["echo before"], "postKubeadmCommands": ["echo after"], "bootCommands": ["echo boot"],
+        "users": [{ "name": "ubuntu", "sshAuthorizedKeys": ["ssh-ed25519 AAAA"] }], "ntp": { "enabled": true, "servers": ["ntp.example.org"] }, "verbosity": 4,
+    })
+}
+
+/// B4.
+#[test]
+fn what_a_worker_is_told_from_1_31_on() {
+    let mut world = world(spec(), vec![of_cluster(json!({})), of_machine(json!({}))]);
+    Fake::default().pass(&mut world);
+    insta::assert_snapshot!(user_data(&world));
+}
+
+/// B6.
+#[test]
+fn what_a_worker_is_told_before_1_31() {
+    let mut world =
+        world(spec(), vec![of_cluster(json!({})), of_machine(json!({ "spec": { "version": "v1.28.10" } }))]);
+    Fake::default().pass(&mut world);
+    insta::assert_snapshot!(user_data(&world));
+}
+
+#[test]
+fn on_the_way_out_nothing_of_ours_holds_it() {
+    let world = changed(complete(), |own| own["metadata"]["deletionTimestamp"] = at(0).to_string().into());
+    assert_eq!(planned(&world).steps, []);
+}

@@ -1,0 +1,314 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::{
+    CORE, Fake, at, changed, cluster, condition, deleting, merge, object, owner, planned, said, shared,
+};
+
+const INFRA: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
+const BOOT: &str = "bootstrap.cluster.x-k8s.io/v1beta2";
+
+fn config(fields: Value) -> Value {
+    object(BOOT, "KubeadmConfig", "m", fields)
+}
+
+fn infra(fields: Value) -> Value {
+    object(INFRA, "OpenStackMachine", "m", fields)
+}
+
+fn provisioned() -> Value {
+    infra(json!({ "spec": { "providerID": "p://1" }, "status": { "initialization": { "provisioned": true },
+        "addresses": [{ "type": "InternalIP", "address": "10.6.0.5" }] } }))
+}
+
+fn machine(fields: Value) -> Value {
+    let mut own = object(
+        CORE,
+        "Machine",
+        "m",
+        json!({
+            "metadata": { "finalizers": [MACHINE_FINALIZER], "labels": { CLUSTER_NAME_LABEL: "c" }, "ownerReferences": owner(CORE, "MachineSet", "ms") },
+            "spec": { "clusterName": "c", "version": "v1.34.4",
+                "bootstrap": { "configRef": { "apiGroup": "bootstrap.cluster.x-k8s.io", "kind": "KubeadmConfig", "name": "m" } },
+                "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "OpenStackMachine", "name": "m" } },
+        }),
+    );
+    merge(&mut own, &fields);
+    own
+}
+
+fn world(fields: Value, others: Vec<Value>, tenant: Tenant) -> World {
+    let mut world: World = crate::testing::world(machine(fields), others);
+    world.facts = tenant;
+    world
+}
+
+fn node(fields: Value) -> Tenant {
+    let mut node = object(
+        "v1",
+        "Node",
+        "node-m",
+        json!({ "metadata": { "annotations": { MACHINE_ANNOTATION: "m" } }, "spec": { "providerID": "p://1" },
+        "status": { "conditions": [{ "type": "Ready", "status": "True" }], "nodeInfo": { "kubeletVersion": "v1.34.4" } } }),
+    );
+    merge(&mut node, &fields);
+    Tenant::Node(shared(node))
+}
+
+fn with_data() -> Value {
+    json!({ "spec": { "bootstrap": { "dataSecretName": "m" } } })
+}
+
+fn complete() -> Value {
+    json!({ "spec": { "bootstrap": { "dataSecretName": "m" }, "providerID": "p://1" } })
+}
+
+/// M2.
+#[test]
+fn m2_each_phase_of_building_says_what_it_does_or_waits_for() {
+    let c = || cluster(json!({}));
+    let told = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False", "reason": "Quota", "message": "Quota exceeded" }] } });
+    for (what, world, expected) in [
+        ("no Cluster", world(json!({}), vec![], Tenant::NoNode), "wait WaitingForCluster: there is no Cluster c yet"),
+        (
+            "no bootstrap config",
+            world(json!({}), vec![c()], Tenant::NoNode),
+            "wait WaitingForBootstrapConfig: its bootstrap config is not there yet",
+        ),
+        (
+            "no data yet",
+            world(json!({}), vec![c(), config(json!({}))], Tenant::NoNode),
+            "wait WaitingForBootstrapData: KubeadmConfig n/m has no bootstrap data yet",
+        ),
+        (
+            "data",
+            world(
+                json!({}),
+                vec![
+                    c(),
+                    config(
+                        json!({ "status": { "dataSecretName": "m", "initialization": { "dataSecretCreated": true } } }),
+                    ),
+                ],
+                Tenant::NoNode,
+            ),
+            r#"patch Machine n/m {"spec":{"bootstrap":{"dataSecretName":"m"}}}"#,
+        ),
+        (
+            "no infrastructure",
+            world(with_data(), vec![c()], Tenant::NoNode),
+            "wait WaitingForInfrastructure: its infrastructure machine is not there yet",
+        ),
+        (
+            "not provisioned",
+            world(with_data(), vec![c(), infra(json!({}))], Tenant::NoNode),
+            "wait WaitingForInfrastructure: OpenStackMachine n/m is not provisioned yet",
+        ),
+        (
+            "its own words come first",
+            world(with_data(), vec![c(), infra(told)], Tenant::NoNode),
+            "wait WaitingForInfrastructure: Quota exceeded",
+        ),
+        (
+            "provider id",
+            world(with_data(), vec![c(), provisioned()], Tenant::NoNode),
+            r#"patch Machine n/m {"spec":{"providerID":"p://1"}}"#,
+        ),
+        (
+            "the API is away",
+            world(complete(), vec![c(), provisioned()], Tenant::Unreachable),
+            "wait WaitingForNode: the cluster's API cannot be reached",
+        ),
+        (
+            "no Node",
+            world(complete(), vec![c(), provisioned()], Tenant::NoNode),
+            "wait WaitingForNode: no Node with its provider id has joined yet",
+        ),
+        ("a Node that is ours", world(complete(), vec![c(), provisioned()], node(json!({}))), "done"),
+    ] {
+        assert_eq!(said(&planned(&world)), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_node_is_adopted_when_it_lacks_our_annotation_or_has_the_taint_still() {
+    for (what, fields) in [
+        ("no annotation", json!({ "metadata": { "annotations": null } })),
+        ("another machine's annotation", json!({ "metadata": { "annotations": { MACHINE_ANNOTATION: "other" } } })),
+        ("the taint", json!({ "spec": { "taints": [{ "key": NODE_UNINITIALIZED_TAINT, "effect": "NoSchedule" }] } })),
+    ] {
+        let mut world = world(complete(), vec![cluster(json!({})), provisioned()], node(fields));
+        let plan = planned(&world);
+        let [Step::Tenant { call: TenantCall::AdoptNode { name, annotations, remove_taint }, .. }] = &plan.steps[..]
+        else {
+            panic!("{what}: {plan:?}")
+        };
+        assert_eq!((name.as_str(), remove_taint.as_str()), ("node-m", NODE_UNINITIALIZED_TAINT), "{what}");
+        assert!(annotations.contains(&("cluster.x-k8s.io/owner-name".into(), "ms".into())), "{what}: {annotations:?}");
+        Fake::default().converge(&mut world);
+    }
+}
+
+/// M1.
+#[test]
+fn m1_only_a_machine_that_stands_alone_belongs_to_the_cluster() {
+    for (what, owners, expected) in
+        [("of a set", owner(CORE, "MachineSet", "ms"), "MachineSet"), ("made by hand", json!(null), "Cluster")]
+    {
+        let mut world = world(
+            json!({ "metadata": { "ownerReferences": owners, "labels": null } }),
+            vec![cluster(json!({}))],
+            Tenant::NoNode,
+        );
+        Fake::default().converge(&mut world);
+        assert_eq!(world.object().owners()[0].kind, expected, "{what}");
+        assert_eq!(world.object().label(CLUSTER_NAME_LABEL), Some("c"), "{what}");
+    }
+}
+
+/// M6, as far as it is built: drain and hooks are not.
+#[test]
+fn m6_infrastructure_goes_before_the_bootstrap_config_and_that_before_the_node() {
+    let gone = || json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
+    let c = || cluster(json!({}));
+    for (what, others, tenant, expected) in [
+        (
+            "infrastructure",
+            vec![c(), infra(json!({})), config(json!({}))],
+            node(json!({})),
+            "delete OpenStackMachine n/m",
+        ),
+        (
+            "infrastructure goes",
+            vec![c(), infra(gone()), config(json!({}))],
+            node(json!({})),
+            "wait WaitingForInfrastructureDeletion: waiting for OpenStackMachine n/m to be deleted",
+        ),
+        ("bootstrap config", vec![c(), config(json!({}))], node(json!({})), "delete KubeadmConfig n/m"),
+        (
+            "bootstrap config goes",
+            vec![c(), config(gone())],
+            node(json!({})),
+            "wait WaitingForBootstrapDeletion: waiting for KubeadmConfig n/m to be deleted",
+        ),
+        ("Node", vec![c()], node(json!({})), r#"c: DeleteNode { name: "node-m" }"#),
+        (
+            "M7: not if the Cluster goes",
+            vec![cluster(gone())],
+            node(json!({})),
+            r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#,
+        ),
+        (
+            "M7: not if the Cluster is gone",
+            vec![],
+            node(json!({})),
+            r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#,
+        ),
+        ("M7: not without a Node", vec![c()], Tenant::NoNode, r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#),
+        (
+            "C9: an API that is away holds nothing up",
+            vec![c()],
+            Tenant::Unreachable,
+            r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#,
+        ),
+    ] {
+        assert_eq!(
+            said(&planned(&deleting(world(json!({}), others, tenant), Some(MACHINE_FINALIZER)))),
+            expected,
+            "{what}"
+        );
+    }
+}
+
+/// M5.
+#[test]
+fn m5_the_phase_follows_from_data_infrastructure_and_node() {
+    let c = || cluster(json!({}));
+    for (what, fields, others, tenant, expected) in [
+        ("nothing", json!({}), vec![c()], Tenant::NoNode, "Pending"),
+        ("data", with_data(), vec![c()], Tenant::NoNode, "Provisioning"),
+        ("infrastructure", complete(), vec![c(), provisioned()], Tenant::NoNode, "Provisioned"),
+        ("Node", complete(), vec![c(), provisioned()], node(json!({})), "Running"),
+    ] {
+        assert_eq!(planned(&world(fields, others, tenant)).status.unwrap()["phase"], expected, "{what}");
+    }
+}
+
+/// M3, M4.
+#[test]
+fn m4_a_machine_is_ready_with_data_infrastructure_and_a_healthy_node() {
+    let known = || {
+        let mut fields = complete();
+        merge(&mut fields, &json!({ "status": { "nodeRef": { "name": "node-m" } } }));
+        fields
+    };
+    let not_ready =
+        json!({ "status": { "conditions": [{ "type": "Ready", "status": "False", "message": "no CNI" }] } });
+    for (what, fields, tenant, healthy, reason, ready) in [
+        ("healthy", complete(), node(json!({})), "True", "NodeHealthy", "True"),
+        ("not ready", complete(), node(not_ready), "False", "NodeNotHealthy", "False"),
+        (
+            "silent",
+            complete(),
+            node(json!({ "status": { "conditions": null } })),
+            "Unknown",
+            "NodeStatusUnknown",
+            "Unknown",
+        ),
+        ("not yet", complete(), Tenant::NoNode, "Unknown", "NodeNotYetJoined", "Unknown"),
+        ("M3: gone", known(), Tenant::NoNode, "False", "NodeDeleted", "False"),
+        ("M3: the API is away", known(), Tenant::Unreachable, "Unknown", "ConnectionDown", "Unknown"),
+    ] {
+        let plan = planned(&world(fields, vec![cluster(json!({})), provisioned()], tenant));
+        let (status, said, _) = condition(&plan, "NodeHealthy").unwrap();
+        assert_eq!((status.as_str(), said.as_str()), (healthy, reason), "{what}");
+        assert_eq!(condition(&plan, "Ready").unwrap().0, ready, "{what}");
+        assert_eq!(condition(&plan, "Available").unwrap().0, ready, "{what}");
+    }
+    let away = planned(&world(known(), vec![cluster(json!({})), provisioned()], Tenant::Unreachable));
+    let status = away.status.unwrap();
+    assert_eq!(status["nodeRef"]["name"], "node-m", "a Node that was seen is not forgotten");
+    assert_eq!(status["addresses"][0]["address"], "10.6.0.5");
+}
+
+/// M13.
+#[test]
+fn m13_versions_are_compared_by_meaning() {
+    for (wanted, running, expected) in [
+        ("v1.34.4", "v1.34.4", Some("True")),
+        ("1.34.4", "v1.34.4", Some("True")),
+        ("v1.34.4", "v1.34.4+build5", Some("True")),
+        ("v1.34.4", "v1.33.4", Some("False")),
+        ("v1.34.4", "", None),
+    ] {
+        let mut fields = complete();
+        merge(&mut fields, &json!({ "spec": { "version": wanted } }));
+        let node = node(json!({ "status": { "nodeInfo": { "kubeletVersion": running } } }));
+        let plan = planned(&world(fields, vec![cluster(json!({})), provisioned()], node));
+        assert_eq!(condition(&plan, "UpToDate").map(|it| it.0).as_deref(), expected, "{wanted} {running}");
+    }
+}
+
+#[test]
+fn facts_that_cannot_be_had_are_said() {
+    let mut world = world(complete(), vec![cluster(json!({})), provisioned()], Tenant::NoNode);
+    world.facts_error = Some(crate::Reason::retry("TwoNodes", "two Nodes have this provider id"));
+    assert_eq!(said(&planned(&world)), "blocked TwoNodes: two Nodes have this provider id");
+}
+
+#[test]
+fn a_machine_comes_to_rest_and_goes() {
+    let data = config(json!({ "status": { "dataSecretName": "m", "initialization": { "dataSecretCreated": true } } }));
+    let mut world = world(
+        json!({ "metadata": { "finalizers": null } }),
+        vec![cluster(json!({})), data, provisioned()],
+        node(json!({ "metadata": { "annotations": null } })),
+    );
+    let mut fake = Fake::default();
+    assert_eq!(said(&fake.converge(&mut world)), "done");
+    assert_eq!(world.object().finalizers(), [MACHINE_FINALIZER]);
+    let mut world = changed(world, |own| own["metadata"]["deletionTimestamp"] = at(0).to_string().into());
+    fake.pass(&mut world);
+    assert!(world.object().finalizers().is_empty());
+    assert_eq!(world.facts, Tenant::NoNode);
+}

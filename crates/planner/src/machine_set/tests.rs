@@ -1,0 +1,241 @@
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::{CORE, Fake, at, changed, cluster, condition, deleting, merge, object, owner, planned, said};
+
+const BOOT: &str = "bootstrap.cluster.x-k8s.io/v1beta2";
+const INFRA: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
+
+fn set(replicas: Value) -> Value {
+    object(
+        CORE,
+        "MachineSet",
+        "ms",
+        json!({
+            "metadata": { "finalizers": [MACHINE_SET_FINALIZER], "labels": { CLUSTER_NAME_LABEL: "c" } },
+            "spec": { "clusterName": "c", "replicas": replicas, "selector": { "matchLabels": { "x": "y" } }, "template": {
+                "metadata": { "labels": { "x": "y" }, "annotations": { "note": "kept" } },
+                "spec": { "clusterName": "c", "version": "v1.34.4",
+                    "bootstrap": { "configRef": { "apiGroup": "bootstrap.cluster.x-k8s.io", "kind": "KubeadmConfigTemplate", "name": "b" } },
+                    "infrastructureRef": { "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "OpenStackMachineTemplate", "name": "i" } } } },
+        }),
+    )
+}
+
+fn templates() -> Vec<Value> {
+    vec![
+        object(BOOT, "KubeadmConfigTemplate", "b", json!({ "spec": { "template": { "spec": { "verbosity": 5 } } } })),
+        object(
+            INFRA,
+            "OpenStackMachineTemplate",
+            "i",
+            json!({ "spec": { "template": { "spec": { "flavor": "m1" } } } }),
+        ),
+    ]
+}
+
+fn machine(name: &str, created: i64, fields: Value) -> Value {
+    let mut machine = object(
+        CORE,
+        "Machine",
+        name,
+        json!({
+            "metadata": { "creationTimestamp": at(created).to_string(), "finalizers": ["m"], "ownerReferences": owner(CORE, "MachineSet", "ms") },
+            "spec": { "clusterName": "c", "bootstrap": {} },
+            "status": { "conditions": [{ "type": "Ready", "status": "True", "reason": "Ready" }, { "type": "Available", "status": "True", "reason": "Available" }] },
+        }),
+    );
+    merge(&mut machine, &fields);
+    machine
+}
+
+fn world(set: Value, others: Vec<Value>) -> World {
+    let mut world: World = crate::testing::world(set, others);
+    world.facts = Names::of(world.object(), vec![]);
+    world
+}
+
+#[test]
+fn each_phase_says_what_it_does_or_waits_for() {
+    let all = |more: Vec<Value>| [vec![cluster(json!({}))], templates(), more].concat();
+    let reservation = |count: u32| {
+        format!(r#"patch MachineSet n/ms {{"metadata":{{"annotations":{{"hangar.dev/names-used":"{count}"}}}}}}"#)
+    };
+    for (what, set, others, expected) in [
+        ("no Cluster", set(json!(1)), vec![], "wait WaitingForCluster: there is no Cluster c yet".to_owned()),
+        (
+            "no bootstrap template",
+            set(json!(1)),
+            vec![cluster(json!({}))],
+            "wait WaitingForBootstrapTemplate: there is no KubeadmConfigTemplate b yet".into(),
+        ),
+        (
+            "no infrastructure template",
+            set(json!(1)),
+            vec![cluster(json!({})), templates().remove(0)],
+            "wait WaitingForInfrastructureTemplate: there is no OpenStackMachineTemplate i yet".into(),
+        ),
+        ("templates do not matter to a set that is complete", set(json!(0)), vec![cluster(json!({}))], "done".into()),
+        ("names are reserved first", set(json!(2)), all(vec![]), reservation(2)),
+        ("MS1: one if nothing is said", set(json!(null)), all(vec![]), reservation(1)),
+        (
+            "a Machine that goes is replaced",
+            set(json!(1)),
+            all(vec![machine("a", 0, json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }))]),
+            reservation(1),
+        ),
+        ("complete", set(json!(1)), all(vec![machine("a", 0, json!({}))]), "done".into()),
+        (
+            "too many",
+            set(json!(1)),
+            all(vec![machine("a", 0, json!({})), machine("b", 1, json!({}))]),
+            "delete Machine n/b".into(),
+        ),
+        (
+            "Machines of others do not count",
+            set(json!(0)),
+            all(vec![machine("a", 0, json!({ "metadata": { "ownerReferences": null } }))]),
+            "done".into(),
+        ),
+    ] {
+        assert_eq!(said(&planned(&world(set, others))), expected, "{what}");
+    }
+}
+
+/// MS2, in our order: the Machine comes first and owns the other two.
+#[test]
+fn ms2_a_machine_its_bootstrap_config_and_its_infrastructure_have_one_name() {
+    let mut world = world(set(json!(2)), [vec![cluster(json!({}))], templates()].concat());
+    let mut fake = Fake::default();
+    fake.converge(&mut world);
+    let names: Vec<String> = machines(&world).map(|machine| machine.name().to_owned()).collect();
+    assert_eq!(names.len(), 2);
+    for name in &names {
+        let machine = world.named("cluster.x-k8s.io", "Machine", name).unwrap();
+        assert_eq!(
+            (machine.label("x"), machine.label(CLUSTER_NAME_LABEL), machine.annotation("note")),
+            (Some("y"), Some("c"), Some("kept"))
+        );
+        let config = world.named("bootstrap.cluster.x-k8s.io", "KubeadmConfig", name).unwrap();
+        let infra = world.named("infrastructure.cluster.x-k8s.io", "OpenStackMachine", name).unwrap();
+        assert!(config.is_owned_by(machine.uid()) && infra.is_owned_by(machine.uid()));
+        assert_eq!((config.get("/spec/verbosity"), infra.text("/spec/flavor")), (&json!(5), "m1"));
+        assert_eq!(infra.annotation("cluster.x-k8s.io/cloned-from-name"), Some("i"));
+    }
+    // Somebody deleted one: it is made again.
+    let key = hangar_api::ObjectKey::new("bootstrap.cluster.x-k8s.io", "KubeadmConfig", "n", &names[0]);
+    world.absorb(&crate::Effect::Deleted { key, left: None });
+    assert_eq!(said(&planned(&world)), format!("create KubeadmConfig n/{}", names[0]));
+}
+
+/// MS3, as far as it is built.
+#[test]
+fn ms3_new_workers_are_not_above_the_control_plane() {
+    let plane = |version: Value| {
+        object(
+            "controlplane.cluster.x-k8s.io/v1alpha2",
+            "KamajiControlPlane",
+            "p",
+            json!({ "spec": { "version": version } }),
+        )
+    };
+    let reference = json!({ "spec": { "controlPlaneRef": { "apiGroup": "controlplane.cluster.x-k8s.io", "kind": "KamajiControlPlane", "name": "p" } } });
+    for (what, version, replicas, blocked) in [
+        ("the same minor", json!("v1.34.0"), 1, false),
+        ("a newer control plane", json!("v1.35.0"), 1, false),
+        ("an older control plane", json!("v1.33.9"), 1, true),
+        ("nothing to make", json!("v1.33.9"), 0, false),
+        ("no version", json!(null), 1, false),
+    ] {
+        let world =
+            world(set(json!(replicas)), [vec![cluster(reference.clone()), plane(version)], templates()].concat());
+        let said = said(&planned(&world));
+        let expected = "blocked PreflightCheckFailed: workers request v1.34.4, the control plane v1.33.9: upgrade KamajiControlPlane n/p first";
+        assert_eq!(said == expected, blocked, "{what}: {said}");
+    }
+}
+
+/// MS4.
+#[test]
+fn ms4_marked_ones_go_first_then_those_that_are_not_ready_then_by_the_sets_order() {
+    let unready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False", "reason": "X" }] } });
+    let marked = json!({ "metadata": { "annotations": { DELETE_MACHINE_ANNOTATION: "" } } });
+    for (what, order, fields, expected) in [
+        ("marked before not ready", json!(null), [marked, unready.clone(), json!({})], "a"),
+        ("not ready", json!(null), [json!({}), unready, json!({})], "b"),
+        ("the newest", json!("Newest"), [json!({}), json!({}), json!({})], "c"),
+        ("the oldest", json!("Oldest"), [json!({}), json!({}), json!({})], "a"),
+    ] {
+        let mut set = set(json!(2));
+        set["spec"]["deletion"] = json!({ "order": order });
+        let [a, b, c] = fields;
+        let world = world(set, vec![cluster(json!({})), machine("a", 0, a), machine("b", 1, b), machine("c", 2, c)]);
+        let plan = planned(&world);
+        assert_eq!(said(&plan), format!("delete Machine n/{expected}"), "{what}");
+        assert!(matches!(&plan.steps[0], Step::Delete { resource_version: Some(_), .. }), "{what}: as it was seen");
+    }
+}
+
+#[test]
+fn on_the_way_out_its_machines_go_and_are_waited_for() {
+    let foreign =
+        machine("foreign", 0, json!({ "metadata": { "ownerReferences": owner(CORE, "MachineSet", "other") } }));
+    let mut world = deleting(
+        world(set(json!(2)), vec![machine("a", 0, json!({})), machine("b", 0, json!({})), foreign]),
+        Some(MACHINE_SET_FINALIZER),
+    );
+    let mut fake = Fake::default();
+    assert_eq!(said(&fake.pass(&mut world)), "wait WaitingForMachines: waiting for 2 Machines to be deleted");
+    assert_eq!(fake.done, ["delete Machine n/a", "delete Machine n/b"]);
+    for name in ["a", "b"] {
+        world.absorb(&crate::Effect::Deleted { key: hangar_api::ObjectKey::of::<Machine>("n", name), left: None });
+    }
+    fake.pass(&mut world);
+    assert!(world.object().finalizers().is_empty());
+}
+
+#[test]
+fn the_status_counts_what_the_machines_say() {
+    let unready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False", "reason": "X", "message": "no valid host" }] } });
+    let world = world(set(json!(2)), vec![cluster(json!({})), machine("a", 0, json!({})), machine("b", 0, unready)]);
+    let plan = planned(&world);
+    let status = plan.status.clone().unwrap();
+    assert_eq!(
+        (&status["replicas"], &status["readyReplicas"], &status["availableReplicas"], &status["selector"]),
+        (&json!(2), &json!(1), &json!(1), &json!("x=y"))
+    );
+    assert_eq!(
+        condition(&plan, "MachinesReady").unwrap(),
+        ("False".into(), "NotMachinesReady".into(), "b: no valid host".into())
+    );
+    assert_eq!(
+        (condition(&plan, "ScalingUp").unwrap().0, condition(&plan, "ScalingDown").unwrap().0),
+        ("False".into(), "False".into())
+    );
+    let blocked = crate::refused(&world, crate::Reason::retry("Refused", "quota"), at(0));
+    assert_eq!(condition(&blocked, "MachinesReady").unwrap(), ("False".into(), "Refused".into(), "quota".into()));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+    /// Whatever sizes are asked for, one after the other: it always ends with as many, and no name comes twice.
+    #[test]
+    fn any_sequence_of_sizes_converges_and_never_reuses_a_name(sizes in prop::collection::vec(0..6_usize, 1..8)) {
+        let mut world = world(set(json!(0)), [vec![cluster(json!({}))], templates()].concat());
+        let (mut fake, mut seen) = (Fake::default(), std::collections::BTreeSet::new());
+        for size in sizes {
+            world = changed(world, |own| own["spec"]["replicas"] = size.into());
+            world.facts = Names::of(world.object(), vec![]);
+            let before = fake.done.len();
+            fake.converge(&mut world);
+            for made in fake.done[before..].iter().filter_map(|step| step.strip_prefix("create Machine ")) {
+                prop_assert!(seen.insert(made.to_owned()), "{made} came twice");
+            }
+            prop_assert_eq!(living(&world).count(), size);
+            // The Machines that go are gone before the next change.
+            let gone: Vec<_> = machines(&world).filter(|machine| machine.is_deleting()).map(Object::key).collect();
+            gone.into_iter().for_each(|key| world.absorb(&crate::Effect::Deleted { key, left: None }));
+        }
+    }
+}
