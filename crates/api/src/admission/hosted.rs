@@ -42,7 +42,7 @@ fn data_store_stays(object: &Object, old: Option<&Object>) -> Vec<Refusal> {
         moved.push((field, old.text(&pointer) != object.text(&pointer)));
     }
     let moved = moved.into_iter().filter(|(_, moved)| *moved);
-    moved.map(|(field, _)| Refusal::new(&format!("spec.{field}"), FIXED)).collect()
+    moved.map(|(field, _)| Refusal::new(format!("spec.{field}"), FIXED)).collect()
 }
 
 pub fn tenant_control_plane(object: &mut Object, old: Option<&Object>) -> Vec<Refusal> {

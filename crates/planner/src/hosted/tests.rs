@@ -110,9 +110,10 @@ fn it_is_built_in_order_and_waits_where_others_have_to_act() {
         "patch KamajiControlPlane n/p",
         "patch OpenStackCluster n/i",
         "issue Secret n/p-ca",
-        "issue Secret n/p-api-server-certificate",
         "store: CreateTenant",
         "create Secret n/p-datastore-config",
+        "issue Secret n/p-api-server-certificate",
+        "issue Secret n/p-datastore-certificate",
         "create Secret n/c-kubeconfig",
         "create Deployment n/p",
     ];
@@ -260,7 +261,7 @@ fn deletion_of_a_control_plane_whose_data_store_cannot_be_read_is_blocked_and_sa
             "ready",
             ready_store(),
             "",
-            r#"store: DeleteTenant { user: "p-uid", role: "p-uid", prefix: "/p-uid/" }"#.into(),
+            r#"store: DeleteTenant { owner: "p-uid", user: "p-uid", role: "p-uid", prefix: "/p-uid/" }"#.into(),
         ),
     ] {
         let mut world = changed(built(), |own| own["metadata"]["annotations"][SKIP_CLEANUP_ANNOTATION] = skip.into());
@@ -442,7 +443,8 @@ fn an_address_of_ipv6_has_brackets_wherever_a_port_follows() {
 
 #[test]
 fn data_store_calls_are_remembered_within_the_pass_only() {
-    let call = DataStoreCall::CreateTenant { user: "u".into(), role: "r".into(), prefix: "/r/".into() };
+    let call =
+        DataStoreCall::CreateTenant { owner: "o".into(), user: "u".into(), role: "r".into(), prefix: "/r/".into() };
     let mut facts = Facts::default();
     crate::Absorb::absorb(&mut facts, &crate::Effect::DataStore(call));
     assert!(facts.tenant_created && !facts.tenant_deleted && !facts.tenant_applied);

@@ -26,7 +26,7 @@ impl Planner for Tests {
 
     fn status(_: &World<Self>, _: &Progress, _: &mut Report<Machine>) {}
 
-    fn recheck(_: &World<Self>) -> Option<Duration> {
+    fn recheck(_: &World<Self>, _: jiff::Timestamp) -> Option<Duration> {
         Some(Duration::from_secs(7))
     }
 }
