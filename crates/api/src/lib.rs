@@ -9,6 +9,7 @@ pub mod contract;
 pub mod conversion;
 pub mod crds;
 pub mod kinds;
+pub mod kubeconfig;
 pub mod object;
 pub mod references;
 pub mod registry;
