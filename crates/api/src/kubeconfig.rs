@@ -35,9 +35,18 @@ pub enum KubeconfigError {
 pub struct InlineKubeconfig {
     /// `https://host:port`
     pub server: String,
+    /// As the original has them: people know their contexts by name.
+    names: Names,
     tls_server_name: Option<String>,
     ca: String,
     credential: Credential,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Names {
+    context: String,
+    cluster: String,
+    user: String,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -62,8 +71,13 @@ impl InlineKubeconfig {
         let current = file["current-context"].as_str().filter(|name| !name.is_empty());
         let current = current.ok_or_else(|| KubeconfigError::Missing("current-context".to_owned()))?;
         let context = Entry::find(&file, "contexts", "context", current)?;
-        let cluster = Entry::find(&file, "clusters", "cluster", context.need("cluster")?)?;
-        let user = Entry::find(&file, "users", "user", context.need("user")?)?;
+        let names = Names {
+            context: current.to_owned(),
+            cluster: context.need("cluster")?.to_owned(),
+            user: context.need("user")?.to_owned(),
+        };
+        let cluster = Entry::find(&file, "clusters", "cluster", &names.cluster)?;
+        let user = Entry::find(&file, "users", "user", &names.user)?;
         cluster.only(&[
             "server",
             "certificate-authority-data",
@@ -74,6 +88,7 @@ impl InlineKubeconfig {
         user.only(&["client-certificate-data", "client-key-data", "token", "extensions"])?;
         Ok(Self {
             server: cluster.server()?,
+            names,
             tls_server_name: cluster.text("tls-server-name")?.map(str::to_owned),
             ca: cluster.data("certificate-authority-data")?,
             credential: match user.text("token")? {
@@ -99,13 +114,14 @@ impl InlineKubeconfig {
             }
             Credential::Token(token) => json!({"token": token}),
         };
+        let names = &self.names;
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "cluster", "cluster": cluster}],
-            "users": [{"name": "user", "user": user}],
-            "contexts": [{"name": "context", "context": {"cluster": "cluster", "user": "user"}}],
-            "current-context": "context",
+            "clusters": [{"name": names.cluster, "cluster": cluster}],
+            "users": [{"name": names.user, "user": user}],
+            "contexts": [{"name": names.context, "context": {"cluster": names.cluster, "user": names.user}}],
+            "current-context": names.context,
         });
         format!("{config:#}\n")
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
+use hangar_api::kubeconfig::InlineKubeconfig;
 use hangar_embedded::{Home, ports};
 use hangar_node::small_file::keep;
 use hangar_simulator::guests::HollowGuests;
@@ -99,7 +100,15 @@ async fn look_after_nodes(client: Client, cloud: Simulator, shutdown: Cancellati
                 if running.get(&name).is_some_and(|(known, _)| *known == kubeconfig) {
                     continue;
                 }
-                let Ok(tenant) = crate::management::client(&kubeconfig).await else { continue };
+                // Whoever may write Secrets wrote it.
+                let accepted = match InlineKubeconfig::parse(&kubeconfig) {
+                    Ok(accepted) => accepted.to_json(),
+                    Err(error) => {
+                        tracing::warn!(secret = name, %error, "a kubeconfig is refused");
+                        continue;
+                    }
+                };
+                let Ok(tenant) = crate::management::client(&accepted).await else { continue };
                 let task =
                     tokio::spawn(hangar_simulator::cloud_controller::run(tenant, cloud.clone(), shutdown.clone()));
                 if let Some((_, old)) = running.insert(name, (kubeconfig, task.abort_handle())) {
