@@ -367,7 +367,7 @@ fn with(body: &Value) -> Extra<'_> {
 }
 
 /// The query of the next page. Only the query counts: behind a proxy the link's host is often one nobody can reach.
-fn next_query(page: &Value, collection: &str) -> Option<String> {
+pub(crate) fn next_query(page: &Value, collection: &str) -> Option<String> {
     let links = page.get(format!("{collection}_links")).and_then(Value::as_array);
     let linked = links.and_then(|links| links.iter().find(|link| link["rel"] == "next")?["href"].as_str());
     let href = linked.or_else(|| page.get("next")?.as_str())?;

@@ -31,7 +31,7 @@ pub use config::{CloudConfig, ConfigError};
 pub use counts::CallCounts;
 pub use error::{Error, ErrorKind, Service};
 #[doc(hidden)]
-pub use fuzzing::{fuzz_answer, fuzz_clouds_yaml};
+pub use fuzzing::{fuzz_answer, fuzz_clouds_yaml, fuzz_exchange};
 pub use hangar_openstack_types as wire;
 pub use hangar_openstack_types::*;
 pub use hosts::{HostPolicy, HostRefused};
