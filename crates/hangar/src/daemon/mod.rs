@@ -31,6 +31,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use cloud::ADMIN_TOKEN;
 pub use log_file::LogFile;
 pub use progress::{DaemonState, Reporter, log_path, state_path};
 
