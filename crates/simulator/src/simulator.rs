@@ -113,12 +113,12 @@ impl Simulator {
     pub fn new(options: Options) -> Result<Self, SimulatorError> {
         let loaded = options.state_file.as_deref().map(save::load).transpose()?.flatten();
         let is_new = loaded.is_none();
-        let mut world = World::default();
-        world.state = match loaded {
+        let state = match loaded {
             Some(state) => state,
             None if options.starter => starter::state(options.public_cidr, options.private_cidr),
             None => starter::bare(),
         };
+        let mut world = World { state, ..World::default() };
         if is_new {
             for id in [starter::USER_ID, starter::ADMIN_ID] {
                 if let Some(user) = world.state.users.get_mut(id) {
