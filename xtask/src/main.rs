@@ -6,6 +6,7 @@ mod bench;
 mod cloud_init;
 mod conformance;
 mod docs;
+mod fuzz;
 mod generate;
 mod layers;
 mod lint;
@@ -52,6 +53,8 @@ enum Command {
     },
     /// Convert random objects between all versions, there and back
     Soak(soak::Options),
+    /// Change what others write at random, and let everything read it: reviews, manifests, clouds.yaml, user-data, answers, kubeconfigs
+    Fuzz(fuzz::Options),
     /// Ask the real cloud-init what it makes of the documents in crates/simulator/tests/cloud_init
     CloudInit {
         /// Write its answers down instead of comparing them
@@ -89,6 +92,7 @@ fn execute(command: Command) -> Result<()> {
         Command::Fetch => test::fetch(&root),
         Command::Bench { name, json } => bench::run(&root, name.as_deref(), json),
         Command::Soak(options) => soak::run(&root, &options),
+        Command::Fuzz(options) => fuzz::run(&root, &options),
         Command::CloudInit { record } => cloud_init::run(&root, record),
         Command::OpenstackReal { what } => openstack_real::run(&root, &what),
         Command::Conformance(options) => conformance::run(&root, &options),

@@ -10,6 +10,7 @@ pub mod conversion;
 pub mod crds;
 pub mod data_store_names;
 pub mod kinds;
+pub mod kubeconfig;
 pub mod object;
 pub mod references;
 pub mod registry;

@@ -1,11 +1,23 @@
 //! Reading YAML as the Kubernetes tools do: into JSON, several documents in a stream, the last of two equal keys wins.
 //!
 //! Holds: no crate does all of that alone. yaml_serde has the same scanner family as the Go tools but refuses duplicate keys,
-//! so documents are read through a visitor of our own. Not covered yet: YAML 1.1 scalars (`yes`, `0644`) stay strings.
+//! so documents are read through a visitor of our own. What a text becomes is bounded by its own size: aliases may repeat parts of it, but not
+//! multiply them (yaml_serde limits how often aliases are followed, not how large their targets are). Not covered yet: YAML 1.1 scalars (`yes`,
+//! `0644`) stay strings.
 
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use std::cell::Cell;
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+
+/// The largest text that is read; the manifests of whole distributions have a few MiB.
+pub const LARGEST: usize = 32 << 20;
+
+/// The scanner looks at every open bracket for every token: 100,000 of them take a minute.
+const MOST_OPENINGS: usize = 5_000;
+
+/// What aliases may add to a document of any size, in nodes and bytes of scalars: plenty for anchors that people write.
+const ALIAS_ALLOWANCE: usize = 256 << 10;
 
 /// Why a text could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -18,9 +30,16 @@ pub struct YamlError {
 
 /// All documents of a stream, empty ones left out.
 pub fn documents(text: &str) -> Result<Vec<Value>, YamlError> {
+    if text.len() > LARGEST {
+        let message = format!("the text has {} bytes, at most {LARGEST} are accepted", text.len());
+        return Err(YamlError { document: 1, message });
+    }
+    // Each node and each byte of a scalar has at least one byte of text, aliases aside.
+    let budget = Budget(Cell::new(text.len().saturating_mul(2).saturating_add(ALIAS_ALLOWANCE)));
     let mut documents = Vec::new();
     for (index, document) in yaml_serde::Deserializer::from_str(text).enumerate() {
-        let Lenient(value) = Lenient::deserialize(document)
+        let value = Lenient(&budget)
+            .deserialize(document)
             .map_err(|error| YamlError { document: index + 1, message: error.to_string() })?;
         if !value.is_null() {
             documents.push(value);
@@ -29,22 +48,44 @@ pub fn documents(text: &str) -> Result<Vec<Value>, YamlError> {
     Ok(documents)
 }
 
-/// The one document of a text; an empty text is null.
+/// The one document of a text that may be anybody's, such as one from a Secret; an empty text is null.
 pub fn document(text: &str) -> Result<Value, YamlError> {
+    let openings = text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
+    if openings > MOST_OPENINGS {
+        // JSON has no such weakness.
+        return serde_json::from_str(text).map_err(|_| YamlError {
+            document: 1,
+            message: format!("it has {openings} opening brackets, at most {MOST_OPENINGS} are accepted"),
+        });
+    }
     Ok(documents(text)?.into_iter().next().unwrap_or(Value::Null))
 }
 
-struct Lenient(Value);
+/// How many nodes and bytes may still be made.
+struct Budget(Cell<usize>);
 
-impl<'de> Deserialize<'de> for Lenient {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(LenientVisitor).map(Lenient)
+impl Budget {
+    fn spend<E: serde::de::Error>(&self, bytes: usize) -> Result<(), E> {
+        let left = self.0.get().checked_sub(bytes.saturating_add(1));
+        self.0.set(left.ok_or_else(|| E::custom("aliases make it many times as large as its text"))?);
+        Ok(())
     }
 }
 
-struct LenientVisitor;
+/// Reads one node with all below it.
+#[derive(Clone, Copy)]
+struct Lenient<'a>(&'a Budget);
 
-impl<'de> Visitor<'de> for LenientVisitor {
+impl<'de> DeserializeSeed<'de> for Lenient<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.0.spend(0)?;
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Lenient<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -67,7 +108,8 @@ impl<'de> Visitor<'de> for LenientVisitor {
         Ok(Number::from_f64(value).map_or(Value::Null, Value::Number))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_str<E: serde::de::Error>(self, value: &str) -> Result<Value, E> {
+        self.0.spend(value.len())?;
         Ok(Value::String(value.to_owned()))
     }
 
@@ -81,7 +123,7 @@ impl<'de> Visitor<'de> for LenientVisitor {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(Lenient(item)) = items.next_element()? {
+        while let Some(item) = items.next_element_seed(self)? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -89,9 +131,10 @@ impl<'de> Visitor<'de> for LenientVisitor {
 
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut map = Map::new();
-        while let Some((Lenient(key), Lenient(value))) = entries.next_entry()? {
+        while let Some((key, value)) = entries.next_entry_seed(self, self)? {
             let key = match key {
                 Value::String(text) => text,
+                Value::Array(_) | Value::Object(_) => return Err(A::Error::custom("a key must be a scalar")),
                 other => other.to_string(),
             };
             map.insert(key, value);
@@ -102,7 +145,7 @@ impl<'de> Visitor<'de> for LenientVisitor {
     fn visit_enum<A: serde::de::EnumAccess<'de>>(self, data: A) -> Result<Value, A::Error> {
         // A custom tag such as `!vault`: the value counts, the tag does not.
         let (_tag, content): (String, _) = data.variant()?;
-        serde::de::VariantAccess::newtype_variant::<Lenient>(content).map(|Lenient(value)| value)
+        serde::de::VariantAccess::newtype_variant_seed(content, self)
     }
 }
 
@@ -132,5 +175,34 @@ mod tests {
     fn an_error_names_the_document() {
         let error = documents("a: 1\n---\nb: [\n").unwrap_err();
         assert_eq!(error.document, 2);
+    }
+
+    #[test]
+    fn aliases_repeat_but_do_not_multiply() {
+        let shared = "base: &base {image: x, flavor: y}\nsets: [*base, *base, *base]\n";
+        assert_eq!(document(shared).unwrap()["sets"][2], json!({"image": "x", "flavor": "y"}));
+        // Ten times ten times ten ...: a billion, from a few hundred bytes.
+        let levels =
+            (1..10).map(|level| format!("l{level}: &l{level} [{}]\n", vec![format!("*l{}", level - 1); 10].join(",")));
+        let billion = format!("l0: &l0 [x, x, x, x]\n{}", levels.collect::<String>());
+        // Long lists and long strings, referred to often: below every limit on the number of aliases.
+        let list = format!("a: &a [{}]\nb: [{}]\n", "x,".repeat(20_000), "*a,".repeat(20_000));
+        let text = format!("a: &a {}\nb: [{}]\n", "x".repeat(20_000), "*a,".repeat(20_000));
+        for bomb in [billion, list, text] {
+            let refused = document(&bomb).unwrap_err().to_string();
+            assert!(refused.contains("aliases make it") || refused.contains("repetition"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_text_that_is_too_large_or_too_deep_is_refused() {
+        assert!(document(&"x".repeat(LARGEST + 1)).unwrap_err().to_string().contains("at most"));
+        for deep in ["[", "{a: ", "- ", "? ", "a: [", "!x "] {
+            assert!(document(&deep.repeat(100_000)).is_err(), "{deep}");
+            assert!(documents(&deep.repeat(1000)).is_err(), "{deep}");
+        }
+        let wide = format!("[{}{{}}]", "{},".repeat(MOST_OPENINGS));
+        assert_eq!(document(&wide).unwrap().as_array().unwrap().len(), MOST_OPENINGS + 1, "JSON may have many");
+        assert!(document("? {a: 1}\n: b\n").unwrap_err().to_string().contains("scalar"));
     }
 }

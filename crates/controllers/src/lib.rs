@@ -96,6 +96,7 @@ pub struct Surroundings {
     pub clock: hangar_engine::Clock,
     pub site: Site,
     pub connector: Arc<dyn hangar_engine::tenants::Connector>,
+    /// [`clouds::over_network`] with the hosts that clouds may be on.
     pub transports: clouds::Transports,
     pub data_stores: Arc<dyn data_stores::DataStores>,
     pub keys: Arc<dyn Keys>,
@@ -114,6 +115,8 @@ pub fn engine(surroundings: Surroundings) -> Engine<Context> {
     let Surroundings { client, clock, site, connector, transports, data_stores, keys, hook, workers, controllers } =
         surroundings;
     let cache = Cache::new(runtime::links(&controllers));
+    // Unbounded, because whoever sends must not wait: the engine takes every key at once and puts it into a queue in which each key is once, so
+    // that what is under way is bounded by the number of objects.
     let (changed, changes) = tokio::sync::mpsc::unbounded_channel();
     let (wake, wakes) = tokio::sync::mpsc::unbounded_channel();
     let management = Management::new(client.clone(), cache.clone(), changed.clone());

@@ -49,6 +49,9 @@ impl Controller<Context> for Machines {
         let cluster = ClusterName { namespace: world.object().namespace().to_owned(), name: world.cluster_name() };
         Ok(match context.tenants.node(&cluster, id).await {
             NodeView::Unreachable => Tenant::Unreachable,
+            // What is to go needs no Node.
+            NodeView::Refused(_) if world.object().is_deleting() => Tenant::Unreachable,
+            NodeView::Refused(why) => return Err(Reason::retry("InvalidKubeconfig", why)),
             NodeView::None => Tenant::NoNode,
             NodeView::Node(node) => Tenant::Node(node),
         })

@@ -1,6 +1,7 @@
 //! Connections to the clusters that we made: one client and one Node watch each, for the whole program.
 //!
-//! Holds: a new kubeconfig means a new connection; a Node's change wakes whoever asked to be woken; nothing is polled.
+//! Holds: a new kubeconfig means a new connection; a Node's change wakes whoever asked to be woken; nothing is polled. Whoever may write Secrets
+//! writes kubeconfigs, so a client is only ever made from what [`InlineKubeconfig`] accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use futures::StreamExt as _;
 use hangar_api::kinds::Machine;
+use hangar_api::kubeconfig::InlineKubeconfig;
 use hangar_api::{Kind as _, Object, ObjectKey};
 use hangar_planner::step::ClusterName;
 use kube::Client;
@@ -92,6 +94,8 @@ impl Drop for Entry {
 #[derive(Debug, Clone)]
 pub enum NodeView {
     Unreachable,
+    /// The kubeconfig is not acceptable: why, with the Secret's name.
+    Refused(String),
     None,
     Node(Arc<Object>),
 }
@@ -114,7 +118,15 @@ impl Tenants {
         if let Some(entry) = self.entries().get(cluster).filter(|entry| entry.kubeconfig == kubeconfig) {
             return Ok(entry.client.clone());
         }
-        let client = self.0.connector.connect(&kubeconfig).await?;
+        let accepted = match InlineKubeconfig::parse(&kubeconfig) {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // The connection of the kubeconfig before this one is not what its owner wants any more.
+                self.entries().remove(cluster);
+                return Err(refusal(cluster, &error));
+            }
+        };
+        let client = self.0.connector.connect(&accepted.to_json()).await?;
         let nodes: Arc<Mutex<Nodes>> = Arc::default();
         let watch = tokio::spawn(observe(
             client.clone(),
@@ -131,7 +143,8 @@ impl Tenants {
     /// The Node with this provider id.
     pub async fn node(&self, cluster: &ClusterName, provider_id: &str) -> NodeView {
         if self.client(cluster).await.is_err() {
-            return NodeView::Unreachable;
+            let refused = self.kubeconfig(cluster).and_then(|text| InlineKubeconfig::parse(&text).err());
+            return refused.map_or(NodeView::Unreachable, |error| NodeView::Refused(refusal(cluster, &error)));
         }
         let entries = self.entries();
         let Some(entry) = entries.get(cluster) else { return NodeView::Unreachable };
@@ -173,6 +186,10 @@ impl Tenants {
         let key = ObjectKey::new("", "Secret", &cluster.namespace, &format!("{}-kubeconfig", cluster.name));
         self.0.cache.get(&key)?.secret_text("value")
     }
+}
+
+fn refusal(cluster: &ClusterName, error: &hangar_api::kubeconfig::KubeconfigError) -> String {
+    format!("the kubeconfig in Secret {}/{}-kubeconfig is refused: {error}", cluster.namespace, cluster.name)
 }
 
 async fn observe(
@@ -263,5 +280,7 @@ fn concerns(machine: &Object, node: Option<&Object>) -> bool {
     }
 }
 
+#[cfg(test)]
+mod refusal_tests;
 #[cfg(test)]
 mod tests;

@@ -1,12 +1,16 @@
 //! The webhook that the API server calls: conversion and admission, over TLS with a certificate of our own.
 //!
-//! Holds: everything that is decided here is decided by `hangar-api`; this is only the wire.
+//! Holds: everything that is decided here is decided by `hangar-api`; this is only the wire. Whoever reaches the port may send anything: connections, sizes and
+//! times are limited, above what an API server needs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
-use axum::body::Bytes;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_LENGTH;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,9 +20,25 @@ use jiff::Timestamp;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Longer than API servers keep a connection that they do not use (90 s), so that it is never we who close it.
+const HEADERS: Duration = Duration::from_secs(120);
+/// API servers give up after at most 30 s.
+const BODY: Duration = Duration::from_secs(30);
+/// An object and the one before it, each as large as etcd takes them (1.5 MiB), and what escaping adds.
+const LARGEST_ADMISSION: usize = 8 << 20;
+/// A list is converted in one review, however long it is.
+const LARGEST_CONVERSION: usize = 64 << 20;
+/// An API server uses a few dozen.
+const MOST_CONNECTIONS: usize = 512;
+/// When no connection can be accepted, which is when files have run out: others have to close theirs first.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// The certificate of the webhook and the authority that the API server must trust.
 pub struct WebhookIdentity {
@@ -55,18 +75,28 @@ pub async fn serve(
 ) -> Result<(), WebhookError> {
     let acceptor = acceptor(identity)?;
     let router = router();
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
+        let place = tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            place = places.clone().acquire_owned() => place,
+        };
         let stream = tokio::select! {
             () = shutdown.cancelled() => return Ok(()),
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "the webhook could not accept a connection");
+                    tokio::time::sleep(PAUSE).await;
                     continue;
                 }
             },
         };
-        tokio::spawn(answer(stream, acceptor.clone(), router.clone()));
+        let answering = answer(stream, acceptor.clone(), router.clone());
+        tokio::spawn(async move {
+            answering.await;
+            drop(place);
+        });
     }
 }
 
@@ -83,29 +113,43 @@ fn acceptor(identity: &WebhookIdentity) -> Result<TlsAcceptor, WebhookError> {
 }
 
 async fn answer(stream: TcpStream, acceptor: TlsAcceptor, router: axum::Router) {
-    let Ok(stream) = acceptor.accept(stream).await else { return };
+    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
+    serve_connection(stream, router).await;
+}
+
+/// HTTP/1.1, which is what an API server speaks without ALPN.
+async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, router: axum::Router) {
     let service = hyper_util::service::TowerToHyperService::new(router);
     let io = hyper_util::rt::TokioIo::new(stream);
-    let builder = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new());
+    let mut builder = hyper_util::server::conn::auto::Builder::new(hyper_util::rt::TokioExecutor::new()).http1_only();
+    builder.http1().timer(hyper_util::rt::TokioTimer::new()).header_read_timeout(HEADERS);
     if let Err(error) = builder.serve_connection(io, service).await {
         tracing::debug!(%error, "a webhook connection ended");
     }
 }
 
-/// A list of a few hundred large objects; what is larger is not what an API server sends.
-const LARGEST_REVIEW: usize = 64 << 20;
-
 fn router() -> axum::Router {
-    let routes = axum::Router::new().route("/convert", post(convert)).route("/admit", post(admit));
-    routes.layer(DefaultBodyLimit::max(LARGEST_REVIEW))
+    axum::Router::new().route("/convert", post(convert)).route("/admit", post(admit))
 }
 
-async fn convert(body: Bytes) -> Json<Value> {
-    Json(review::conversion(&body))
+async fn convert(request: Request) -> Response {
+    answered(request, LARGEST_CONVERSION, review::conversion).await
 }
 
-async fn admit(body: Bytes) -> Json<Value> {
-    Json(review::admission(&body))
+async fn admit(request: Request) -> Response {
+    answered(request, LARGEST_ADMISSION, review::admission).await
+}
+
+async fn answered(request: Request, largest: usize, review: fn(&[u8]) -> Value) -> Response {
+    let said = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if said.is_some_and(|length| length > largest as u64) {
+        return StatusCode::PAYLOAD_TOO_LARGE.into_response();
+    }
+    match tokio::time::timeout(BODY, axum::body::to_bytes(request.into_body(), largest)).await {
+        Ok(Ok(body)) => Json(review(&body)).into_response(),
+        Ok(Err(_)) => StatusCode::PAYLOAD_TOO_LARGE.into_response(),
+        Err(_) => StatusCode::REQUEST_TIMEOUT.into_response(),
+    }
 }
 
 /// The registration of the admission webhook.
@@ -132,4 +176,46 @@ pub fn admission_configuration(url: &str, ca_bundle: &str) -> Object {
         "rules": rules,
     }]);
     configuration
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// What a client that sends this and then waits gets.
+    async fn sent(text: &str) -> String {
+        let (mut client, server) = tokio::io::duplex(1 << 20);
+        tokio::spawn(serve_connection(server, router()));
+        client.write_all(text.as_bytes()).await.unwrap();
+        let mut answer = vec![];
+        tokio::time::timeout(Duration::from_secs(600), client.read_to_end(&mut answer))
+            .await
+            .expect("still open")
+            .unwrap();
+        String::from_utf8_lossy(&answer).into_owned()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_does_not_go_on_is_not_waited_for() {
+        assert_eq!(sent("").await, "");
+        assert_eq!(sent("POST /admit HTTP/1.1\r\nHost: x\r\n").await, "");
+        let body = sent("POST /admit HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 1000\r\n\r\n{").await;
+        assert!(body.starts_with("HTTP/1.1 408"), "{body}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_is_read_than_an_api_server_sends() {
+        for (path, length) in [("admit", LARGEST_ADMISSION), ("convert", LARGEST_CONVERSION)] {
+            let head = format!(
+                "POST /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
+                length + 1
+            );
+            let answer = sent(&head).await;
+            assert!(answer.starts_with("HTTP/1.1 413"), "{answer}");
+        }
+        let good = sent("POST /admit HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}").await;
+        assert!(good.starts_with("HTTP/1.1 200"), "{good}");
+    }
 }

@@ -127,6 +127,7 @@ fn a_typo_is_named_and_the_clouds_refusals_are_shown() {
         std::fs::write(&path, example.replace(from, to)).unwrap();
         path.to_str().unwrap().to_owned()
     };
+    let password = std::fs::read_to_string(plane.home().join("cloud/password")).unwrap();
     // Before anybody can have a token: what is right in the manifest below is applied.
     plane.admin("PUT", "/admin/password", &json!({ "user": "demo", "password": "changed" }));
     refused(
@@ -148,7 +149,7 @@ fn a_typo_is_named_and_the_clouds_refusals_are_shown() {
     let ready = |object: &Value| condition(object, "Ready").1;
     plane.until("openstackcluster/capi-quickstart", |object| ready(object).contains("401"));
     plane.until("cluster/capi-quickstart", |object| condition(object, "InfrastructureReady").1.contains("401"));
-    plane.admin("PUT", "/admin/password", &json!({ "user": "demo", "password": "hangar-demo" }));
+    plane.admin("PUT", "/admin/password", &json!({ "user": "demo", "password": password }));
     plane.until("openstackcluster/capi-quickstart", |object| condition(object, "Ready").0 == "True");
     let machine = |list: &Value| ready(&list["items"][0]);
     plane.until("openstackmachines", |list| {

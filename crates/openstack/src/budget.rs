@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
 use crate::Service;
+use crate::error::LONGEST_PATIENCE;
 
 /// What one credential may ask of its cloud.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -62,7 +63,9 @@ impl Budget {
     }
 
     pub(crate) fn pause(&self, service: Service, time: Duration) {
-        let until = Instant::now() + time;
+        // The header is the cloud's: whatever it says, the sum must be a time.
+        let now = Instant::now();
+        let until = now.checked_add(time.min(LONGEST_PATIENCE)).unwrap_or(now);
         let mut paused_for = self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner);
         let known = paused_for.entry(service).or_insert(until);
         *known = until.max(*known);
@@ -119,5 +122,7 @@ mod tests {
         assert_eq!(budget.paused_for(Service::Neutron), None);
         tokio::time::advance(Duration::from_secs(7)).await;
         assert_eq!(budget.paused_for(Service::Nova), None);
+        budget.pause(Service::Nova, Duration::MAX);
+        assert_eq!(budget.paused_for(Service::Nova), Some(LONGEST_PATIENCE));
     }
 }

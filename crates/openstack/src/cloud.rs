@@ -23,6 +23,11 @@ use crate::{CallCounts, CloudConfig, Error, Service, Transport};
 /// Server tags and metadata in lists, tags at creation.
 const MICROVERSION: &str = "2.53";
 
+/// A server that always names a next page must not keep us reading, or fill the memory.
+const MOST_PAGES: usize = 1_000;
+const MOST_ITEMS: usize = 100_000;
+const LARGEST_LIST: usize = 128 << 20;
+
 /// One authenticated session per credential; clones share it.
 #[derive(Clone)]
 pub struct Cloud(Arc<Inner>);
@@ -118,10 +123,16 @@ impl Cloud {
     ) -> Result<Vec<T>, Error> {
         let mut items = Vec::new();
         let mut query = encode(query);
+        let (mut pages, mut bytes) = (0, 0);
         loop {
             let target = Target { service, method: Method::GET, path: path.to_owned() };
             let answer = self.send(&target, Extra { query: &query, ..Extra::default() }).await?;
             let bad = |why: String| target.malformed(answer.status, &answer.headers, why);
+            (pages, bytes) = (pages + 1, bytes + answer.body.len());
+            if pages > MOST_PAGES || bytes > LARGEST_LIST || items.len() > MOST_ITEMS {
+                let so_far = format!("{} {collection} on {pages} pages with {bytes} bytes", items.len());
+                return Err(bad(format!("the list does not end: {so_far} so far")));
+            }
             let mut page: Value = serde_json::from_slice(&answer.body).map_err(|error| bad(error.to_string()))?;
             let next = next_query(&page, collection);
             let part =
@@ -356,7 +367,7 @@ fn with(body: &Value) -> Extra<'_> {
 }
 
 /// The query of the next page. Only the query counts: behind a proxy the link's host is often one nobody can reach.
-fn next_query(page: &Value, collection: &str) -> Option<String> {
+pub(crate) fn next_query(page: &Value, collection: &str) -> Option<String> {
     let links = page.get(format!("{collection}_links")).and_then(Value::as_array);
     let linked = links.and_then(|links| links.iter().find(|link| link["rel"] == "next")?["href"].as_str());
     let href = linked.or_else(|| page.get("next")?.as_str())?;
@@ -368,3 +379,7 @@ fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
+
+#[cfg(test)]
+#[path = "cloud_tests.rs"]
+mod tests;

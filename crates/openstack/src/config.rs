@@ -12,6 +12,9 @@ use serde_json::{Map, Value, json};
 use crate::endpoint::versioned;
 use crate::{Service, TokenReply};
 
+/// Hundreds of clouds fit into this.
+const LARGEST: usize = 256 << 10;
+
 /// What is wrong with a credential.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -29,6 +32,10 @@ pub enum ConfigError {
     AuthUrl { cloud: String, auth_url: String },
     #[error("the CA certificate of the cloud cannot be read: {0}")]
     BadCa(String),
+    #[error(
+        "cloud {cloud} in clouds.yaml names a file in {field}, and files are not read for a Secret: put a CA certificate into the Secret's key cacert"
+    )]
+    NamesFile { cloud: String, field: &'static str },
     #[error("the environment has no {0}: set it, or OS_CLOUD with OS_CLIENT_CONFIG_FILE")]
     Environment(&'static str),
     #[error("TLS cannot be set up: {0}")]
@@ -62,7 +69,7 @@ impl std::fmt::Debug for CloudConfig {
 }
 
 impl CloudConfig {
-    /// `region` is that of the reference and wins over the file's; a `cacert` without a certificate in it counts as none
+    /// From a Secret: no file that it names is read. `region` is that of the reference and wins over the file's; a `cacert` without a certificate in it counts as none
     /// (tools write an empty line when there is no CA).
     pub fn parse(
         clouds_yaml: &[u8],
@@ -70,9 +77,20 @@ impl CloudConfig {
         cacert: Option<&[u8]>,
         region: Option<&str>,
     ) -> Result<Self, ConfigError> {
+        if clouds_yaml.len() > LARGEST {
+            let why = format!("it has {} bytes, at most {LARGEST} are accepted", clouds_yaml.len());
+            return Err(ConfigError::Unreadable(why));
+        }
         let text = std::str::from_utf8(clouds_yaml).map_err(|error| ConfigError::Unreadable(error.to_string()))?;
         let file = hangar_api::yaml::document(text).map_err(|error| ConfigError::Unreadable(error.to_string()))?;
-        Self::of_file(&file, cloud, cacert, region)
+        let has_ca = cacert.is_some_and(holds_certificate);
+        let names = |field: &str| file["clouds"][cloud][field].as_str().is_some_and(|name| !name.is_empty());
+        // A path beside the certificate itself is what the same file says on its owner's machine.
+        let files = [("cacert", !has_ca), ("cert", true), ("key", true)];
+        match files.into_iter().find(|(field, counts)| *counts && names(field)) {
+            Some((field, _)) => Err(ConfigError::NamesFile { cloud: cloud.to_owned(), field }),
+            None => Self::of_file(&file, cloud, cacert, region),
+        }
     }
 
     /// A clouds.yaml on disk, whose `cacert` is a path, relative to the file itself.
@@ -408,6 +426,22 @@ clouds:
         assert_eq!(other, ConfigError::NoSuchCloud { wanted: "prod".into(), known: vec!["openstack".into()] });
         assert!(matches!(parse("{"), Err(ConfigError::Unreadable(_))));
         assert!(matches!(parse(&PASSWORD.replace("http:", "ftp:")), Err(ConfigError::AuthUrl { .. })));
+    }
+
+    #[test]
+    fn no_file_is_read_for_a_secret() {
+        let ca: &[u8] = b"-----BEGIN CERTIFICATE-----\n";
+        let table =
+            [("cacert", None, true), ("cacert", Some(ca), false), ("cert", Some(ca), true), ("key", None, true)];
+        for (field, ca, refused) in table {
+            let yaml = PASSWORD.replace("    region_name:", &format!("    {field}: /etc/hostname\n    region_name:"));
+            match CloudConfig::parse(yaml.as_bytes(), "openstack", ca, None) {
+                Err(ConfigError::NamesFile { field: named, .. }) => assert!(refused && named == field, "{field}"),
+                other => assert!(!refused, "{field}: {other:?}"),
+            }
+        }
+        let large = format!("{PASSWORD}#{}", "x".repeat(LARGEST));
+        assert!(parse(&large).unwrap_err().to_string().contains("at most"));
     }
 
     #[test]

@@ -128,8 +128,10 @@ impl Target {
     }
 
     pub(crate) fn refused(&self, status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Error {
-        let message =
-            message_of(body).unwrap_or_else(|| status.canonical_reason().unwrap_or("no reason given").to_owned());
+        let message = match body.trim_ascii() {
+            [] => status.canonical_reason().unwrap_or("no reason given").to_owned(),
+            body => self.words(headers, body).unwrap_or_else(|| NOT_OPENSTACK.to_owned()),
+        };
         Error {
             status: Some(status.as_u16()),
             request_id: request_id(headers),
@@ -137,14 +139,33 @@ impl Target {
         }
     }
 
+    /// What a service of OpenStack says. Whoever writes a clouds.yaml chooses the host: what others answer is not for conditions.
+    fn words(&self, headers: &HeaderMap, body: &[u8]) -> Option<String> {
+        const LONGEST: usize = 1000;
+        let text = match serde_json::from_slice::<Value>(body) {
+            Ok(value) => message_in(&value)?.to_owned(),
+            // Glance answers in HTML.
+            Err(_) if self.service == Service::Glance && request_id(headers).is_some() => {
+                without_tags(&String::from_utf8_lossy(body))
+            }
+            Err(_) => return None,
+        };
+        let text = text.trim();
+        (!text.is_empty()).then(|| text.chars().take(LONGEST).collect())
+    }
+
     pub(crate) fn malformed(&self, status: StatusCode, headers: &HeaderMap, why: impl fmt::Display) -> Error {
         Error {
             status: Some(status.as_u16()),
             request_id: request_id(headers),
-            ..self.error(ErrorKind::Malformed, why.to_string())
+            ..self.error(ErrorKind::Malformed, why.to_string().chars().take(LONGEST_REASON).collect::<String>())
         }
     }
 }
+
+const NOT_OPENSTACK: &str = "the answer is not from an OpenStack service";
+/// Of a parser's complaint, which may quote the answer.
+const LONGEST_REASON: usize = 200;
 
 fn kind(service: Service, status: StatusCode, headers: &HeaderMap, body: &[u8], message: &str) -> ErrorKind {
     let retry_after = retry_after(headers);
@@ -164,7 +185,7 @@ fn kind(service: Service, status: StatusCode, headers: &HeaderMap, body: &[u8], 
         // A 404 that no service wrote is a proxy's: whoever deletes must not take it for `already gone`.
         404 | 410
             if service == Service::Glance
-                || serde_json::from_slice::<Value>(body).is_ok_and(|body| body.is_object()) =>
+                || serde_json::from_slice::<Value>(body).is_ok_and(|body| message_in(&body).is_some()) =>
         {
             ErrorKind::NotFound
         }
@@ -185,25 +206,22 @@ fn neutron_type(body: &[u8]) -> Option<String> {
     Some(value.get("NeutronError")?.get("type")?.as_str()?.to_owned())
 }
 
-/// The message out of any of OpenStack's error bodies: `{"forbidden": {"message"}}`, `{"NeutronError": {"message"}}`,
-/// `{"error": {"message"}}`, `{"faultstring"}`, and the HTML of Glance and of proxies.
-fn message_of(body: &[u8]) -> Option<String> {
-    const LONGEST: usize = 1000;
-    let text = match serde_json::from_slice::<Value>(body) {
-        Ok(value) => message_in(&value)?.to_owned(),
-        Err(_) => without_tags(&String::from_utf8_lossy(body)),
-    };
-    let text = text.trim();
-    (!text.is_empty()).then(|| text.chars().take(LONGEST).collect())
-}
-
+/// The message out of any of OpenStack's error bodies: `{"forbidden": {"message"}}`, `{"NeutronError": {"message"}}`, `{"error": {"message"}}`,
+/// `{"faultcode", "faultstring"}`, and `{"code": "404 Not Found", "message"}` of what stands before a service. A Kubernetes Status is none of them.
 fn message_in(value: &Value) -> Option<&str> {
-    let pick =
-        |value: &Value| ["message", "faultstring"].into_iter().find(|key| value.get(key).is_some_and(Value::is_string));
-    if let Some(key) = pick(value) {
-        return value.get(key).and_then(Value::as_str);
+    let fields = value.as_object()?;
+    let text = |name: &str| fields.get(name).and_then(Value::as_str);
+    if let (Some(_), Some(words)) = (text("faultcode"), text("faultstring")) {
+        return Some(words);
     }
-    value.as_object()?.values().find_map(|inner| pick(inner).and_then(|key| inner.get(key)).and_then(Value::as_str))
+    let is_status = |code: &str| code.len() >= 3 && code.bytes().take(3).all(|byte| byte.is_ascii_digit());
+    if let (Some(words), Some(_)) = (text("message"), text("code").filter(|code| is_status(code))) {
+        return Some(words);
+    }
+    match fields.iter().next() {
+        Some((_, fault)) if fields.len() == 1 => fault.as_object()?.get("message")?.as_str(),
+        _ => None,
+    }
 }
 
 fn without_tags(html: &str) -> String {
@@ -229,9 +247,16 @@ fn request_id(headers: &HeaderMap) -> Option<String> {
         .find_map(|name| headers.get(*name)?.to_str().ok().map(str::to_owned))
 }
 
+/// Who asks for more patience than this is asked again all the same: a wrong header must not stop a cluster for years.
+pub(crate) const LONGEST_PATIENCE: Duration = Duration::from_secs(300);
+
 /// Seconds only: no OpenStack service sends a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+    let text = headers.get(http::header::RETRY_AFTER)?.to_str().ok()?.trim();
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    Some(text.parse().map_or(LONGEST_PATIENCE, Duration::from_secs).min(LONGEST_PATIENCE))
 }
 
 #[cfg(test)]
@@ -291,11 +316,52 @@ mod tests {
             (r#"{"error": {"code": 401, "message": "Sign in", "title": "Unauthorized"}}"#, "Sign in"),
             (r#"{"faultcode": "Client", "faultstring": "Bad listener", "debuginfo": null}"#, "Bad listener"),
             (r#"{"message": "No such image", "code": "404 Not Found"}"#, "No such image"),
-            ("<html><head><title>404</title></head><body>Not <b>here</b></body></html>", "404 Not here"),
             ("", "Bad Request"),
         ];
         for (body, expected) in table {
             assert_eq!(refused(400, None, body).message, expected, "{body}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_openstack_is_not_repeated() {
+        let table = [
+            "<html><body>secret of an intranet page</body></html>",
+            "ami-id: secret",
+            r#"{"kind": "Status", "message": "secret", "code": 403}"#,
+            r#"{"message": "secret"}"#,
+            r#"{"data": {"token": "secret"}}"#,
+            r#"["secret"]"#,
+            r#""secret""#,
+        ];
+        for body in table {
+            for status in [400, 403, 404, 500, 503] {
+                let error = refused(status, None, body);
+                assert_eq!(error.message, NOT_OPENSTACK, "{body}");
+                assert!(!error.is_not_found() && !error.to_string().contains("secret"), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn html_counts_from_glance_only_and_with_its_request_id() {
+        let body = b"<html><head><title>404</title></head><body>Not <b>here</b></body></html>";
+        let target = Target { service: Service::Glance, method: Method::GET, path: "/images/1".to_owned() };
+        let mut headers = HeaderMap::new();
+        assert_eq!(target.refused(StatusCode::NOT_FOUND, &headers, body).message, NOT_OPENSTACK);
+        headers.insert("x-openstack-request-id", http::HeaderValue::from_static("req-1"));
+        assert_eq!(target.refused(StatusCode::NOT_FOUND, &headers, body).message, "404 Not here");
+    }
+
+    #[test]
+    fn patience_has_an_end() {
+        let of = |text| refused(429, Some(text), "").retry_after();
+        assert_eq!(of("7"), Some(Duration::from_secs(7)));
+        for large in ["301", "18446744073709551615", "99999999999999999999999999"] {
+            assert_eq!(of(large), Some(LONGEST_PATIENCE), "{large}");
+        }
+        for other in ["-1", "", "Wed, 21 Oct 2026 07:28:00 GMT", "1e9"] {
+            assert_eq!(of(other), None, "{other}");
         }
     }
 }

@@ -1,15 +1,23 @@
 //! What must hold for any bytes at all: no panic, no endless loop. The targets of `fuzz/` and an ordinary test call these.
 
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use serde_json::Value;
+use tokio::time::Instant;
 
-use crate::error::Target;
+use crate::budget::{Budget, Limits};
+use crate::error::{LONGEST_PATIENCE, Target};
+use crate::session::Session;
 use crate::wire::{Image, LoadBalancer, Port, Server, TokenReply, Volume};
 use crate::{CloudConfig, Service};
 
 /// A clouds.yaml is a credential or an error in words, and never shows a password.
 pub fn fuzz_clouds_yaml(bytes: &[u8]) {
     match CloudConfig::parse(bytes, "openstack", Some(bytes), None) {
-        Ok(config) => assert!(!format!("{config:?}").contains("hunter2")),
+        Ok(config) => {
+            // Unless somebody wrote the password into a field that is shown.
+            let shown = format!("{} {}", config.auth_url(), config.region().unwrap_or_default());
+            assert!(shown.contains("hunter2") || !format!("{config:?}").contains("hunter2"));
+        }
         Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
@@ -29,6 +37,35 @@ pub fn fuzz_answer(bytes: &[u8]) {
     drop(serde_json::from_slice::<Image>(body));
     drop(serde_json::from_slice::<Volume>(body));
     drop(serde_json::from_slice::<LoadBalancer>(body));
+}
+
+/// A whole answer, written as `{"status", "retry-after", "x-openstack-request-id", "body"}`: what a session, a list and an error make of it.
+pub fn fuzz_exchange(bytes: &[u8]) {
+    let Ok(answer) = serde_json::from_slice::<Value>(bytes) else { return fuzz_answer(bytes) };
+    let body = answer["body"].to_string();
+    let status = answer["status"].as_u64().and_then(|status| StatusCode::from_u16(u16::try_from(status).ok()?).ok());
+    let mut headers = HeaderMap::new();
+    for name in ["retry-after", "x-openstack-request-id"] {
+        let text = answer[name].as_str().map_or_else(|| answer[name].to_string(), str::to_owned);
+        headers.extend(HeaderValue::from_str(&text).ok().map(|value| (HeaderName::from_static(name), value)));
+    }
+    let target = Target { service: Service::Neutron, method: Method::GET, path: "/ports".to_owned() };
+    let error = target.refused(status.unwrap_or(StatusCode::BAD_GATEWAY), &headers, body.as_bytes());
+    assert!(!error.to_string().is_empty() && error.message.chars().count() <= 1000);
+    let budget = Budget::new(Limits::default());
+    if let Some(time) = error.retry_after() {
+        budget.pause(Service::Neutron, time);
+        assert!(budget.paused_for(Service::Neutron).is_none_or(|left| left <= LONGEST_PATIENCE));
+    }
+    if let Ok(reply) = serde_json::from_str::<TokenReply>(&body)
+        && let Ok(session) = Session::read("t".to_owned(), reply, Instant::now())
+    {
+        assert!(!session.token.is_empty());
+    }
+    if let Some(query) = crate::cloud::next_query(&answer["body"], "ports") {
+        assert!(!query.contains('?') || query.len() < body.len());
+    }
+    fuzz_answer(body.as_bytes());
 }
 
 #[cfg(test)]

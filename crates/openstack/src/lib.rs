@@ -14,6 +14,7 @@ mod endpoint;
 mod error;
 mod fuzzing;
 mod glance;
+mod hosts;
 mod keystone;
 mod metrics;
 mod neutron;
@@ -30,9 +31,10 @@ pub use config::{CloudConfig, ConfigError};
 pub use counts::CallCounts;
 pub use error::{Error, ErrorKind, Service};
 #[doc(hidden)]
-pub use fuzzing::{fuzz_answer, fuzz_clouds_yaml};
+pub use fuzzing::{fuzz_answer, fuzz_clouds_yaml, fuzz_exchange};
 pub use hangar_openstack_types as wire;
 pub use hangar_openstack_types::*;
+pub use hosts::{HostPolicy, HostRefused};
 pub use query::{
     FloatingIpQuery, ImageQuery, NetworkQuery, PortQuery, RouterQuery, SecurityGroupQuery, ServerQuery, SubnetQuery,
     TagFilter, TrunkQuery,

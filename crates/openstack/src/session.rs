@@ -19,6 +19,9 @@ use crate::{CloudConfig, Error, Service};
 /// How long before its end a token is no longer used.
 const MARGIN: Duration = Duration::from_secs(300);
 
+/// A token that claims to live longer is renewed all the same.
+const LONGEST_LIFE: Duration = Duration::from_secs(24 * 3600);
+
 pub(crate) struct Session {
     pub(crate) token: String,
     pub(crate) project_id: String,
@@ -30,7 +33,8 @@ impl Session {
     pub(crate) fn read(token: String, reply: TokenReply, asked_at: Instant) -> Result<Self, String> {
         let project_id = CloudConfig::check_scope(&reply)?;
         let lifetime = lifetime(&reply.token.issued_at, &reply.token.expires_at)?;
-        let good_until = asked_at + lifetime.saturating_sub(MARGIN.min(lifetime / 5));
+        let lifetime = lifetime.min(LONGEST_LIFE);
+        let good_until = asked_at.checked_add(lifetime.saturating_sub(MARGIN.min(lifetime / 5))).unwrap_or(asked_at);
         Ok(Self { token, project_id, catalog: reply.token.catalog, good_until })
     }
 

@@ -157,7 +157,7 @@ fn failure_domains(infrastructure: &Object) -> Option<Vec<ClusterStatusFailureDo
 fn workers(world: &World) -> ClusterStatusWorkers {
     let sum = |pointer: &str| {
         let counts = world.all::<MachineDeployment>().filter_map(|object| object.get(pointer).as_i64());
-        Some(counts.sum::<i64>() as i32)
+        Some(counts.fold(0, i64::saturating_add).clamp(0, i32::MAX.into()) as i32)
     };
     ClusterStatusWorkers {
         desired_replicas: sum("/spec/replicas"),
@@ -170,7 +170,7 @@ fn workers(world: &World) -> ClusterStatusWorkers {
 
 fn control_plane_replicas(plane: &Object) -> Option<ClusterStatusWorkers> {
     let replicas = Foreign::new(plane).replicas()?;
-    let number = |count: i64| Some(count as i32);
+    let number = |count: i64| Some(count.clamp(0, i32::MAX.into()) as i32);
     Some(ClusterStatusWorkers {
         desired_replicas: number(replicas.desired),
         replicas: number(replicas.total),

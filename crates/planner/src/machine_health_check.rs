@@ -102,7 +102,7 @@ fn health(world: &World, machine: &Object, now: Timestamp) -> Health {
     let conditions = present(machine);
     let node = conditions.iter().find(|condition| condition.kind == "NodeHealthy");
     let since = |text: &str| text.parse::<Timestamp>().map_or(SignedDuration::ZERO, |at| now.duration_since(at));
-    let after = |seconds: i64, passed: SignedDuration| match SignedDuration::from_secs(seconds) - passed {
+    let after = |seconds: i64, passed: SignedDuration| match SignedDuration::from_secs(seconds).saturating_sub(passed) {
         left if left > SignedDuration::ZERO => Health::Suspect(left),
         _ => Health::Bad,
     };
@@ -138,7 +138,7 @@ fn limit(world: &World, targets: usize) -> usize {
         Some(IntOrString::Int(number)) => usize::try_from(*number).unwrap_or(0),
         Some(IntOrString::String(text)) => {
             let percent: usize = text.trim_end_matches('%').parse().unwrap_or(0);
-            targets * percent / 100
+            targets.saturating_mul(percent) / 100
         }
         None => targets,
     }
@@ -170,7 +170,7 @@ fn later(world: &World, now: Timestamp) -> Phase {
     });
     match suspects.min() {
         Some((left, name)) => {
-            let wait = Duration::try_from(left).unwrap_or_default() + Duration::from_secs(1);
+            let wait = Duration::try_from(left).unwrap_or_default().saturating_add(Duration::from_secs(1));
             Phase::wait_for("MachineSuspect", format!("Machine {name} is not healthy; looking again"), wait)
         }
         None => Phase::Done,

@@ -16,6 +16,9 @@ use crate::world::Absorb;
 /// How many names the owner has given out.
 pub const NAMES_ANNOTATION: &str = "hangar.dev/names-used";
 
+/// More than any pass asks for: whoever writes another number into the annotation meanwhile does not make us count to it.
+const LARGEST_RESERVATION: u64 = 1_000;
+
 /// The names that one pass may use.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Names {
@@ -34,8 +37,13 @@ impl Names {
 
     /// The fields of a patch that reserves so many.
     pub fn reservation(owner: &Object, count: usize) -> Value {
-        let used = used(owner) + count as u64;
+        let used = used(owner).saturating_add(count as u64);
         json!({ "metadata": { "annotations": { NAMES_ANNOTATION: used.to_string() } } })
+    }
+
+    /// Whether this pass has reserved any.
+    pub fn has_reserved(&self) -> bool {
+        !self.reserved.is_empty()
     }
 
     /// The names that may be used in this pass.
@@ -49,7 +57,9 @@ fn name(owner: &Object, number: u64) -> String {
 }
 
 fn used(owner: &Object) -> u64 {
-    owner.annotation(NAMES_ANNOTATION).and_then(|text| text.parse().ok()).unwrap_or(0)
+    // An annotation is anybody's: a number that no set comes to does not count.
+    let number: Option<u64> = owner.annotation(NAMES_ANNOTATION).and_then(|text| text.parse().ok());
+    number.filter(|number| *number < u64::MAX / 2).unwrap_or(0)
 }
 
 impl Absorb for Names {
@@ -59,7 +69,8 @@ impl Absorb for Names {
         {
             let used = used(object);
             if used > self.used_before.max(self.reserved.end) {
-                self.reserved = self.used_before.max(self.reserved.end)..used;
+                let first = self.used_before.max(self.reserved.end);
+                self.reserved = first..used.min(first.saturating_add(LARGEST_RESERVATION));
             }
         }
     }
@@ -71,6 +82,21 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+
+    #[test]
+    fn an_annotation_that_somebody_wrote_does_no_harm() {
+        let mut owner = Object::named("x/v1", "X", "n", "set");
+        owner.0["metadata"]["uid"] = "u".into();
+        for text in
+            ["18446744073709551615", "18446744073709551614", "9223372036854775806", "-1", "x", "99999999999999999999"]
+        {
+            let mut names = Names::of(&owner, vec![]);
+            owner.0["metadata"]["annotations"] = json!({ NAMES_ANNOTATION: text });
+            assert!(Names::reservation(&owner, usize::MAX)["metadata"].is_object());
+            names.absorb(&Effect::Applied(Arc::new(owner.clone())));
+            assert!(names.usable(&owner).count() <= 1_000, "{text}");
+        }
+    }
 
     #[test]
     fn names_are_used_in_the_pass_that_reserved_them_and_never_again() {

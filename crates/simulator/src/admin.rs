@@ -1,4 +1,4 @@
-//! `/admin`: what tests do to the cloud, over HTTP. No token: the simulator listens where only its owner is.
+//! `/admin`: what tests do to the cloud, over HTTP, with a token of its own ([`crate::Access`]).
 
 use std::collections::BTreeMap;
 

@@ -157,7 +157,12 @@ impl Simulator {
 
 async fn serve(simulator: Simulator, listener: TcpListener, place: Place) {
     let turn = AtomicUsize::new(0);
-    while let Ok((mut client, _)) = listener.accept().await {
+    loop {
+        let Ok((mut client, _)) = listener.accept().await else {
+            // Out of files, most likely: the address must answer again when there are some.
+            tokio::time::sleep(crate::tls::PAUSE).await;
+            continue;
+        };
         // Round robin; nothing behind is a connection that closes at once, as with a load balancer without members.
         let Some(target) = simulator.behind(&place, turn.fetch_add(1, Ordering::Relaxed)) else { continue };
         let closed = simulator.0.closed.clone();

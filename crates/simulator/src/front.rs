@@ -59,7 +59,8 @@ impl Simulator {
         let mut ask = take_apart(request);
         ask.upload = upload;
         if ask.service == "admin" {
-            let reply = admin::answer(self, &ask).unwrap_or_else(|Refusal(reply)| *reply);
+            let allowed = self.0.options.access.check(&ask);
+            let reply = allowed.and_then(|()| admin::answer(self, &ask)).unwrap_or_else(|Refusal(reply)| *reply);
             return Sent::Whole(render(reply));
         }
         let info = CallInfo {

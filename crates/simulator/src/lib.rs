@@ -5,6 +5,7 @@
 //! state later by [`lifecycle`] and then boot a guest. Holds: one lock around all state, never held across an await; time
 //! is tokio's, so a paused clock works; error bodies and words are those of the real services.
 
+mod access;
 mod accounts;
 mod admin;
 mod ask;
@@ -31,6 +32,7 @@ mod table;
 mod tls;
 mod volume;
 
+pub use access::Access;
 pub use faults::{Call, CallInfo, Fault, FaultAction, FaultRule};
 pub use forward::Forward;
 pub use guests::{Console, Guest, GuestDriver};

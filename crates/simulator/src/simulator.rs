@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tower::service_fn;
 use tower::util::BoxCloneSyncService;
 
+use crate::access::Access;
 use crate::faults::{Call, CallInfo, Fault, FaultRule};
 use crate::forward::Forward;
 use crate::front::Sent;
@@ -49,6 +50,7 @@ pub struct Options {
     pub private_cidr: ipnet::Ipv4Net,
     /// Whether floating IPs and virtual IPs answer on this machine and lead to what stands behind them.
     pub forward: bool,
+    pub access: Access,
 }
 
 impl Default for Options {
@@ -65,6 +67,7 @@ impl Default for Options {
             public_cidr: starter::PUBLIC_CIDR,
             private_cidr: starter::PRIVATE_CIDR,
             forward: false,
+            access: Access::default(),
         }
     }
 }
@@ -109,12 +112,20 @@ impl Simulator {
     /// Loads the state file if there is one.
     pub fn new(options: Options) -> Result<Self, SimulatorError> {
         let loaded = options.state_file.as_deref().map(save::load).transpose()?.flatten();
-        let mut world = World::default();
-        world.state = match loaded {
+        let is_new = loaded.is_none();
+        let state = match loaded {
             Some(state) => state,
             None if options.starter => starter::state(options.public_cidr, options.private_cidr),
             None => starter::bare(),
         };
+        let mut world = World { state, ..World::default() };
+        if is_new {
+            for id in [starter::USER_ID, starter::ADMIN_ID] {
+                if let Some(user) = world.state.users.get_mut(id) {
+                    user.password = options.access.first_password().to_owned();
+                }
+            }
+        }
         world.sequence = world.state.servers.values().map(|record| record.sequence).max().unwrap_or(0);
         Ok(Self(Arc::new(Inner {
             options,

@@ -14,6 +14,8 @@ use tokio_util::sync::CancellationToken;
 use crate::Simulator;
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// After a connection that could not be accepted, most likely because files have run out.
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 const WAITING: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
@@ -64,7 +66,11 @@ type Secure = (TlsStream<TcpStream>, std::net::SocketAddr);
 
 /// Handshakes are made beside each other: one client that says nothing must not keep others out.
 async fn accept(listener: TcpListener, tls: Tls, sender: mpsc::Sender<Secure>) {
-    while let Ok((stream, peer)) = listener.accept().await {
+    loop {
+        let Ok((stream, peer)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
         let (acceptor, sender) = (tls.0.clone(), sender.clone());
         tokio::spawn(async move {
             if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {

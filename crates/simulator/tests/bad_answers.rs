@@ -138,7 +138,7 @@ async fn answers_that_make_no_sense_are_named_and_not_repeated() {
     let (simulator, cloud) = cloud();
     cloud.flavors().await.unwrap();
     let table = [
-        (FaultAction::ProxyPage(502), ErrorKind::Server, "No server is available"),
+        (FaultAction::ProxyPage(502), ErrorKind::Server, "not from an OpenStack service"),
         (FaultAction::ProxyPage(200), ErrorKind::Malformed, "invalid response"),
         (FaultAction::HalfAnswer, ErrorKind::Malformed, "invalid response"),
         (
@@ -153,7 +153,7 @@ async fn answers_that_make_no_sense_are_named_and_not_repeated() {
         ),
         (FaultAction::LoseReply, ErrorKind::Unreachable, "connection closed"),
         (FaultAction::Drop, ErrorKind::Unreachable, "connection closed"),
-        (FaultAction::Endless, ErrorKind::Unreachable, "no answer within 30 s"),
+        (FaultAction::Endless, ErrorKind::Unreachable, "timeout after 30 s"),
         (FaultAction::Status(500), ErrorKind::Server, "Internal Server Error"),
         (FaultAction::Status(503), ErrorKind::Server, "Service Unavailable"),
         (FaultAction::Status(404), ErrorKind::NotFound, "Not Found"),
@@ -264,7 +264,7 @@ async fn over_https_only_the_right_authority_is_believed() {
     let open = |extra: &str, ca: Option<&str>| {
         let yaml = simulator.clouds_yaml(&base).replace("    auth:\n", &format!("{extra}    auth:\n"));
         let config = CloudConfig::parse(yaml.as_bytes(), "openstack", ca.map(str::as_bytes), None).unwrap();
-        let transport = transport_for(&config).unwrap();
+        let transport = transport_for(&config, &HostPolicy::everything()).unwrap();
         Cloud::new(config, transport)
     };
     open("", Some(authority.certificate_pem())).flavors().await.unwrap();

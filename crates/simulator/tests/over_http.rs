@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hangar_openstack::*;
-use hangar_simulator::{FaultAction, FaultRule, Guest, GuestDriver, Inventory, Options, Simulator, starter};
+use hangar_simulator::{Access, FaultAction, FaultRule, Guest, GuestDriver, Inventory, Options, Simulator, starter};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
@@ -92,6 +92,32 @@ async fn admin_calls_change_the_cloud_and_stay_out_of_the_journal() {
     assert_eq!(admin(&served, "PUT", "/admin/password", password).await.0, 204);
     assert_eq!(cloud.flavors().await.unwrap_err().kind, ErrorKind::Unauthorized);
     assert!(served.simulator.clouds_yaml("http://x").contains("password: new"));
+}
+
+#[tokio::test]
+async fn admin_is_for_who_has_the_token_and_for_no_web_page() {
+    let access = Access { password: Some("of this home".into()), admin_token: Some("abc".into()) };
+    let served = serve(Options { access: access.clone(), ..Options::default() }).await;
+    assert!(served.simulator.clouds_yaml("http://x").contains("password: of this home"));
+    assert!(!format!("{access:?}").contains("abc") && !format!("{:?}", served.simulator).contains("of this home"));
+    cloud(&served).flavors().await.unwrap();
+    let table: [(&[(&str, &str)], u16); 6] = [
+        (&[], 401),
+        (&[("x-admin-token", "abd")], 401),
+        (&[("x-admin-token", "")], 401),
+        (&[("x-admin-token", "abc")], 200),
+        (&[("x-admin-token", "abc"), ("origin", "http://evil.example")], 403),
+        (&[("x-admin-token", "abc"), ("origin", "null")], 403),
+    ];
+    for (headers, expected) in table {
+        let mut request = http::Request::builder().uri(format!("{}/admin/inventory", served.base));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let reply = http_transport(None).unwrap().oneshot(request.body(bytes::Bytes::new()).unwrap()).await.unwrap();
+        assert_eq!(reply.status().as_u16(), expected, "{headers:?}");
+        assert!(!reply.headers().keys().any(|name| name.as_str().starts_with("access-control")));
+    }
 }
 
 #[tokio::test]

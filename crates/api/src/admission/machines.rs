@@ -39,12 +39,28 @@ pub fn machine_set(object: &mut Object, old: Option<&Object>) -> Vec<Refusal> {
 pub fn machine_pool(object: &mut Object, old: Option<&Object>) -> Vec<Refusal> {
     default(&mut object.0["spec"], &[], "replicas", 1);
     let mut refusals = bootstrap(object, "/spec/template/spec");
+    refusals.extend(replicas(object, old));
     refusals.extend(leading_v(object, old, "/spec/template/spec"));
     refusals
 }
 
+/// Twice what Kubernetes supports in a cluster. Upstream's schema has no bound, so ours has none either.
+const MOST_REPLICAS: i64 = 10_000;
+
+/// What is already stored may stay and become smaller.
+fn replicas(object: &Object, old: Option<&Object>) -> Vec<Refusal> {
+    let count = |object: &Object| object.get("/spec/replicas").as_i64().unwrap_or(0);
+    let (wanted, before) = (count(object), old.map_or(0, count));
+    if (0..=MOST_REPLICAS).contains(&wanted) || (wanted > 0 && wanted <= before) {
+        return vec![];
+    }
+    let message = format!("{wanted} is not a number of Machines that can be made; write one from 0 to {MOST_REPLICAS}");
+    vec![Refusal::new("spec.replicas", message)]
+}
+
 fn of_template(object: &mut Object, old: Option<&Object>) -> Vec<Refusal> {
     let mut refusals = selects_its_template(&object.0["spec"]);
+    refusals.extend(replicas(object, old));
     refusals.extend(bootstrap(object, "/spec/template/spec"));
     refusals.extend(leading_v(object, old, "/spec/template/spec"));
     let (own, inner) = (object.text("/spec/clusterName"), object.text("/spec/template/spec/clusterName"));

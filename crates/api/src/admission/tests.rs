@@ -293,3 +293,26 @@ fn a_control_plane_names_no_other_tenant_of_its_data_store_and_stays_where_it_is
     assert!(admit(&default, Some(&unset)).is_ok());
     refused(&other, Some(&default), "spec.dataStoreName", "cannot be changed");
 }
+
+#[test]
+fn no_more_replicas_are_asked_for_than_a_cluster_can_have() {
+    let of = |replicas: i64| deployment(json!({"clusterName": "c", "replicas": replicas, "template": {"spec": {}}}));
+    let table = [
+        (0, None, true),
+        (10_000, None, true),
+        (10_001, None, false),
+        (2_147_483_647, None, false),
+        (-1, None, false),
+        (10_001, Some(10_001), true),
+        (10_001, Some(20_000), true),
+        (20_001, Some(20_000), false),
+        (-1, Some(-1), false),
+    ];
+    for (replicas, before, accepted) in table {
+        let outcome = admit(&of(replicas), before.map(of).as_ref());
+        assert_eq!(outcome.is_ok(), accepted, "{replicas} after {before:?}");
+        if let Err(refusals) = outcome {
+            assert_eq!(refusals[0].field, "spec.replicas");
+        }
+    }
+}

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use hangar_api::{Object, ObjectKey};
-use hangar_openstack::{Cloud, CloudConfig, Error, ErrorKind, Flavor, Transport};
+use hangar_openstack::{Cloud, CloudConfig, Error, ErrorKind, Flavor, HostPolicy, Transport, transport_for};
 use hangar_planner::cloud::{CloudAnswer, CloudCall, CloudIdentity};
 use hangar_planner::{Reason, Wake};
 use jiff::Timestamp;
@@ -24,6 +24,17 @@ use crate::Context;
 /// Makes a transport for a cloud; a simulation has its own.
 pub type Transports = Arc<dyn Fn(&CloudConfig) -> Result<Transport, String> + Send + Sync>;
 
+/// Over the network, to hosts that the policy allows.
+pub fn over_network(policy: HostPolicy) -> Transports {
+    Arc::new(move |config| {
+        // Said before anything is tried, with the field that is wrong; whatever else is called is checked by the transport.
+        policy.check_url(config.auth_url()).map_err(|error| format!("auth_url: {error}"))?;
+        transport_for(config, &policy).map_err(|error| error.to_string())
+    })
+}
+
+/// More credentials than this at once are one that somebody changes over and over: the one that was not used for longest goes.
+const MOST_SESSIONS: usize = 1_000;
 /// Flavors hardly ever change.
 const FLAVORS_AGE: Duration = Duration::from_secs(600);
 /// A credential that was not used for so long is forgotten, with its token.
@@ -59,6 +70,11 @@ impl Clouds {
             return Ok(session.clone());
         }
         let cloud = Cloud::new(config.clone(), (self.transports)(&config)?);
+        if sessions.len() >= MOST_SESSIONS
+            && let Some(oldest) = sessions.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone())
+        {
+            sessions.remove(&oldest);
+        }
         let session =
             Arc::new(Session { cloud, project: tokio::sync::OnceCell::new(), flavors: tokio::sync::Mutex::default() });
         sessions.insert(fingerprint, (now, session.clone()));
@@ -125,7 +141,7 @@ pub async fn session(context: &Context, identity: &CloudIdentity) -> Result<Arc<
     let cacert = cacert.as_deref().map(str::as_bytes);
     let config = CloudConfig::parse(yaml.as_bytes(), &identity.cloud, cacert, identity.region.as_deref());
     let config = config.map_err(|error| invalid(format!("Secret {place}: {error}")))?;
-    context.clouds.session(config).map_err(invalid)
+    context.clouds.session(config).map_err(|error| invalid(format!("Secret {place}: {error}")))
 }
 
 async fn secret(context: &Context, identity: &CloudIdentity, place: &str) -> Result<Arc<Object>, Reason> {
@@ -171,4 +187,41 @@ pub fn refusal(context: &Context, error: &Error) -> Reason {
         _ => Wake::Retry,
     };
     Reason { code, message: error.to_string(), wake }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(auth_url: &str, password: usize) -> CloudConfig {
+        let yaml = format!(
+            "clouds: {{openstack: {{auth: {{auth_url: '{auth_url}', username: u, password: p{password}, project_id: p, user_domain_id: d}}}}}}"
+        );
+        CloudConfig::parse(yaml.as_bytes(), "openstack", None, None).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_cloud_on_a_host_that_is_not_allowed_gets_no_session() {
+        let clouds = Clouds::new(over_network(HostPolicy::shared(&["10.96.0.1"], &[])));
+        for inside in ["http://169.254.169.254/v3", "https://10.96.0.1", "http://127.0.0.1:5000"] {
+            let refused = clouds.session(config(inside, 0)).err().unwrap();
+            assert!(refused.starts_with("auth_url: host ") && refused.contains("not allowed"), "{refused}");
+        }
+        clouds.session(config("https://keystone.example.org", 0)).unwrap();
+        Clouds::new(over_network(HostPolicy::everything())).session(config("http://127.0.0.1:5000", 0)).unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn sessions_are_bounded_and_the_oldest_goes() {
+        let transport = hangar_openstack::http_transport(None).unwrap();
+        let clouds = Clouds::new(Arc::new(move |_| Ok(transport.clone())));
+        for number in 0..MOST_SESSIONS + 10 {
+            clouds.session(config("http://k", number)).unwrap();
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        let sessions = clouds.sessions.lock().unwrap();
+        assert_eq!(sessions.len(), MOST_SESSIONS);
+        assert!(!sessions.contains_key(&config("http://k", 9).fingerprint()));
+        assert!(sessions.contains_key(&config("http://k", 10).fingerprint()));
+    }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
+use hangar_api::kubeconfig::InlineKubeconfig;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::Api;
@@ -44,7 +45,11 @@ pub async fn kubeconfig(client: &Client, namespace: &str, name: &str) -> Result<
     let value = value.with_context(|| {
         format!("cluster {namespace}/{name} has no kubeconfig yet; see `hangar describe cluster {name}`")
     })?;
-    String::from_utf8(value.0).context("the kubeconfig is not text")
+    let text = String::from_utf8(value.0).context("the kubeconfig is not text")?;
+    // kubectl would run the programs that it names: whoever may write this Secret must not choose them.
+    let accepted = InlineKubeconfig::parse(&text)
+        .with_context(|| format!("the kubeconfig in Secret {namespace}/{name}-kubeconfig is refused"))?;
+    Ok(accepted.to_json())
 }
 
 /// Many may ask for a cluster at once: each finds a whole file, and they take turns at writing it.

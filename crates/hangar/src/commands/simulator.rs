@@ -6,13 +6,13 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use hangar_pki::{Authority, Leaf, SystemKeys};
 use hangar_simulator::guests::HollowGuests;
-use hangar_simulator::{Options, Simulator, Tls, starter};
+use hangar_simulator::{Access, Options, Simulator, Tls, starter};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::{Global, Guests, Output, Simulated, SimulatedOpenstack};
 use crate::commands::home;
-use crate::daemon::DaemonState;
+use crate::daemon::{ADMIN_TOKEN, DaemonState};
 
 pub async fn run(global: &Global, what: Simulated) -> Result<()> {
     match what {
@@ -25,7 +25,10 @@ async fn openstack(wanted: SimulatedOpenstack) -> Result<()> {
     let listen = &wanted.listen;
     let listener = tokio::net::TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     let address = listener.local_addr()?;
+    let token = Access::random_word();
+    let access = Access { password: Some(Access::random_word()), admin_token: Some(token.clone()) };
     let mut options = Options {
+        access,
         state_file: wanted.state,
         starter: !wanted.bare,
         speed: wanted.speed,
@@ -46,8 +49,10 @@ async fn openstack(wanted: SimulatedOpenstack) -> Result<()> {
     let scheme = if tls.is_some() { "https" } else { "http" };
     let entries = [("openstack", starter::USER), ("admin", starter::ADMIN), ("demo", starter::USER)];
     let clouds = cloud.clouds_yaml_of(&format!("{scheme}://{address}"), &entries, wanted.tls.as_deref());
+    let clouds = format!("# /admin needs the header X-Admin-Token: {token}\n{clouds}");
     if let Some(path) = &wanted.clouds {
-        std::fs::write(path, &clouds).with_context(|| format!("cannot write {}", path.display()))?;
+        hangar_node::small_file::note(path, clouds.as_bytes())
+            .with_context(|| format!("cannot write {}", path.display()))?;
     }
     anstream::println!("{clouds}");
     let shutdown = CancellationToken::new();
@@ -81,7 +86,9 @@ async fn inventory(global: &Global) -> Result<()> {
     let home = home(global)?;
     let state = DaemonState::now(&home).filter(|state| state.ready);
     let state = state.context("the simulated cloud is not running; start it with `hangar up`")?;
-    let body = get(&format!("{}/admin/inventory", state.cloud_url)).await?;
+    let path = home.path().join("cloud").join(ADMIN_TOKEN);
+    let token = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let body = get(&format!("{}/admin/inventory", state.cloud_url), token.trim()).await?;
     let value: serde_json::Value = serde_json::from_slice(&body)?;
     if global.output == Output::Json {
         anstream::println!("{value:#}");
@@ -103,12 +110,13 @@ async fn inventory(global: &Global) -> Result<()> {
 }
 
 /// One request to our own admin endpoint: plain HTTP/1.0 on this machine.
-async fn get(url: &str) -> Result<Vec<u8>> {
+async fn get(url: &str, token: &str) -> Result<Vec<u8>> {
     let (host, path) = url.trim_start_matches("http://").split_once('/').context("not an address")?;
     let mut stream = tokio::net::TcpStream::connect(host)
         .await
         .context("the simulated cloud does not answer; start it with `hangar up`")?;
-    stream.write_all(format!("GET /{path} HTTP/1.0\r\nHost: {host}\r\n\r\n").as_bytes()).await?;
+    let request = format!("GET /{path} HTTP/1.0\r\nHost: {host}\r\nX-Admin-Token: {token}\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
     let mut answer = vec![];
     stream.read_to_end(&mut answer).await?;
     let start =

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
+use hangar_api::kubeconfig::InlineKubeconfig;
 use hangar_embedded::{Home, ports};
 use hangar_node::small_file::keep;
 use hangar_simulator::guests::HollowGuests;
-use hangar_simulator::{Options, Simulator};
+use hangar_simulator::{Access, Options, Simulator};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use kube::runtime::watcher;
@@ -41,6 +42,7 @@ pub async fn start(
         // An endpoint that is taken from Neutron or Octavia is one that kubectl can reach.
         forward: true,
         public_cidr: hangar_simulator::starter::LOCAL_PUBLIC_CIDR,
+        access: access(&directory)?,
         ..Options::default()
     };
     let cloud = Simulator::new(options)?;
@@ -54,6 +56,28 @@ pub async fn start(
     cloud.set_guests(Arc::new(HollowGuests::new(cloud.guests_dir(), shutdown.clone())));
     tasks.spawn(look_after_nodes(client.clone(), cloud.clone(), shutdown.clone()));
     Ok(SimulatedCloud { cloud, url })
+}
+
+/// The file below `cloud` in the home that has the token for `/admin`.
+pub const ADMIN_TOKEN: &str = "admin-token";
+const PASSWORD: &str = "password";
+
+/// Of this home alone, and the same after each start. A cloud that is older keeps the password that stands in its Secrets.
+fn access(directory: &Path) -> Result<Access> {
+    let is_old = directory.join("state.json").exists() && !directory.join(PASSWORD).exists();
+    let password = if is_old { None } else { Some(word(&directory.join(PASSWORD))?) };
+    Ok(Access { password, admin_token: Some(word(&directory.join(ADMIN_TOKEN))?) })
+}
+
+fn word(path: &Path) -> Result<String> {
+    if let Ok(kept) = std::fs::read_to_string(path)
+        && !kept.trim().is_empty()
+    {
+        return Ok(kept.trim().to_owned());
+    }
+    let made = Access::random_word();
+    keep(path, made.as_bytes()).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(made)
 }
 
 /// Where it listens is kept, since it stands in Secrets of the management plane. That is an address of the plane's own: on 127.0.0.1, connections within
@@ -99,7 +123,15 @@ async fn look_after_nodes(client: Client, cloud: Simulator, shutdown: Cancellati
                 if running.get(&name).is_some_and(|(known, _)| *known == kubeconfig) {
                     continue;
                 }
-                let Ok(tenant) = crate::management::client(&kubeconfig).await else { continue };
+                // Whoever may write Secrets wrote it.
+                let accepted = match InlineKubeconfig::parse(&kubeconfig) {
+                    Ok(accepted) => accepted.to_json(),
+                    Err(error) => {
+                        tracing::warn!(secret = name, %error, "a kubeconfig is refused");
+                        continue;
+                    }
+                };
+                let Ok(tenant) = crate::management::client(&accepted).await else { continue };
                 let task =
                     tokio::spawn(hangar_simulator::cloud_controller::run(tenant, cloud.clone(), shutdown.clone()));
                 if let Some((_, old)) = running.insert(name, (kubeconfig, task.abort_handle())) {
@@ -147,6 +179,25 @@ mod tests {
         assert_ne!(listener(another.path(), OWN).await.unwrap().local_addr().unwrap(), address, "it is taken");
         drop(first);
         assert_eq!(listener(directory.path(), OWN).await.unwrap().local_addr().unwrap(), address);
+    }
+
+    #[test]
+    fn each_home_has_words_of_its_own_and_an_older_one_keeps_its_password() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let first = access(one.path()).unwrap();
+        std::fs::write(one.path().join("state.json"), "{}").unwrap();
+        let again = access(one.path()).unwrap();
+        assert_eq!((&first.password, &first.admin_token), (&again.password, &again.admin_token));
+        let elsewhere = access(other.path()).unwrap();
+        assert!(first.password != elsewhere.password && first.admin_token != elsewhere.admin_token);
+        for name in [PASSWORD, ADMIN_TOKEN] {
+            let mode = std::fs::metadata(one.path().join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{name}");
+        }
+        let old = tempfile::tempdir().unwrap();
+        std::fs::write(old.path().join("state.json"), "{}").unwrap();
+        assert_eq!(access(old.path()).unwrap().password, None);
     }
 
     #[test]

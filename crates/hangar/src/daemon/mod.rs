@@ -22,6 +22,7 @@ use hangar_embedded::{Home, HomeLock, Plane, PlaneOptions, Prepared, Store, port
 use hangar_engine::tenants::Connector;
 use hangar_engine::{system_clock, webhook};
 use hangar_node::process::{KubeletTls, NodeOptions};
+use hangar_openstack::HostPolicy;
 use hangar_pki::{CertifiedKey, SystemKeys};
 use kube::Client;
 use semver::Version;
@@ -30,6 +31,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use cloud::ADMIN_TOKEN;
 pub use log_file::LogFile;
 pub use progress::{DaemonState, Reporter, log_path, state_path};
 
@@ -253,9 +255,8 @@ fn start_engine(client: Client, site: Site, tasks: &mut JoinSet<()>, shutdown: &
         clock: system_clock(),
         site,
         connector: Arc::new(RealClusters),
-        transports: Arc::new(|config| {
-            hangar_openstack::http_transport(config.ca_pem()).map_err(|error| error.to_string())
-        }),
+        // The plane and its Secrets have one user, and its simulated cloud is on loopback.
+        transports: hangar_controllers::clouds::over_network(HostPolicy::everything()),
         data_stores: Arc::new(EtcdDataStores::default()),
         keys: Arc::new(SystemKeys),
         hook: None,

@@ -138,8 +138,9 @@ impl Plane {
         let address = self.state()["cloud_url"].as_str().unwrap().trim_start_matches("http://").to_owned();
         let mut stream = std::net::TcpStream::connect(&address).unwrap();
         let length = body.len();
+        let token = std::fs::read_to_string(self.home().join("cloud/admin-token")).unwrap();
         let head = format!(
-            "{method} {path} HTTP/1.0\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+            "{method} {path} HTTP/1.0\r\nHost: {address}\r\nX-Admin-Token: {token}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
         );
         stream.write_all(head.as_bytes()).unwrap();
         stream.write_all(body.as_bytes()).unwrap();

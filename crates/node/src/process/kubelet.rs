@@ -27,6 +27,10 @@ use super::{KubeletTls, Node, NodeError, container_logs, exec, forward, spdy};
 /// The client closes the connection when it has read everything.
 const LINGER: Duration = Duration::from_secs(5);
 
+const HANDSHAKE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(100);
+const MOST_CONNECTIONS: usize = 1_000;
+
 const EXEC: &str = "v4.channel.k8s.io";
 const NO_ATTACH: &str =
     "attach is not supported, containers run as processes with closed input: use `kubectl logs -f` or `kubectl exec`";
@@ -46,8 +50,12 @@ pub(super) async fn start(node: &Arc<Node>, tasks: &mut JoinSet<()>) -> Result<O
         let mut connections = JoinSet::new();
         loop {
             tokio::select! {
-                accepted = listener.accept() => if let Ok((stream, _)) = accepted {
-                    connections.spawn(connection(node.clone(), acceptor.clone(), stream));
+                accepted = listener.accept() => match accepted {
+                    // More than kubectl users open; each may be a session that lasts.
+                    Ok(_) if connections.len() >= MOST_CONNECTIONS => {}
+                    Ok((stream, _)) => drop(connections.spawn(connection(node.clone(), acceptor.clone(), stream))),
+                    // Out of files, most likely: others have to close theirs first.
+                    Err(_) => tokio::time::sleep(PAUSE).await,
                 },
                 Some(_) = connections.join_next() => {}
             }
@@ -57,7 +65,7 @@ pub(super) async fn start(node: &Arc<Node>, tasks: &mut JoinSet<()>) -> Result<O
 }
 
 async fn connection(node: Arc<Node>, acceptor: TlsAcceptor, stream: tokio::net::TcpStream) {
-    let Ok(stream) = acceptor.accept(stream).await else { return };
+    let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
     let service = hyper::service::service_fn(move |request| {
         let node = node.clone();
         async move { Ok::<_, std::convert::Infallible>(answer(&node, request).await) }

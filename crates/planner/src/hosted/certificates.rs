@@ -248,12 +248,12 @@ mod renewal_tests {
     fn what_is_due_is_renewed_together() {
         let day = 24 * 3600;
         // Due times, now, and which of them are renewed.
-        let table: [(&[Option<i64>], i64, &[bool]); 5] = [
-            (&[Some(100), Some(200)], 99, &[false, false]),
-            (&[Some(100), Some(200)], 100, &[true, true]),
-            (&[Some(100), Some(100 + day), Some(101 + day)], 100, &[true, true, false]),
-            (&[Some(100), None], 5000 * day, &[true, false]),
-            (&[None], 5000 * day, &[false]),
+        let table = [
+            (vec![Some(100), Some(200)], 99, vec![false, false]),
+            (vec![Some(100), Some(200)], 100, vec![true, true]),
+            (vec![Some(100), Some(100 + day), Some(101 + day)], 100, vec![true, true, false]),
+            (vec![Some(100), None], 5000 * day, vec![true, false]),
+            (vec![None], 5000 * day, vec![false]),
         ];
         for (due, now, renewed) in table {
             let secrets: Vec<Object> = due.iter().map(|second| secret(*second)).collect();

@@ -153,7 +153,8 @@ fn konnectivity(spec: &Value, version: &KubeVersion) -> Konnectivity {
         agent_args: texts(&agent["extraArgs"]),
         tolerations: if agent["tolerations"].is_array() { agent["tolerations"].clone() } else { critical() },
         host_network: agent["hostNetwork"] == true,
-        agent_replicas: (agent["mode"] == "Deployment").then(|| agent["replicas"].as_i64().unwrap_or(1) as i32),
+        agent_replicas: (agent["mode"] == "Deployment")
+            .then(|| agent["replicas"].as_i64().unwrap_or(1).clamp(0, i32::MAX.into()) as i32),
     }
 }
 

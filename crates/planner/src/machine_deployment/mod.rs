@@ -42,7 +42,7 @@ impl Planner for MachineDeployments {
     }
 
     fn status(world: &World, progress: &Progress, report: &mut Report<MachineDeployment>) {
-        let sum = |pointer: &str| sets(world).map(|set| rollout::count(set, pointer)).sum::<i32>();
+        let sum = |pointer: &str| sets(world).map(|set| rollout::count(set, pointer)).fold(0, i32::saturating_add);
         let (replicas, available) = (sum("/status/replicas"), sum("/status/availableReplicas"));
         let desired = rollout::desired(world.typed());
         let ready = sum("/status/readyReplicas");

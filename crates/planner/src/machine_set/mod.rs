@@ -4,6 +4,8 @@
 
 mod machine;
 
+use std::time::Duration;
+
 use hangar_api::conditions::{Condition, Status, aggregate, find};
 use hangar_api::contract::Foreign;
 use hangar_api::kinds::{Machine, MachineSet, MachineSetStatusDeprecated, MachineSetStatusDeprecatedV1beta1};
@@ -19,6 +21,11 @@ use crate::{Phase, Phases, Planner, Progress, Reason, Report, Step};
 pub struct MachineSets;
 
 type World = crate::World<MachineSets>;
+
+/// Machines that one pass makes: a number in a manifest must neither fill the memory with steps nor keep everybody else waiting.
+const BATCH: usize = 50;
+/// Until the next ones, so that others have their turn.
+const PAUSE: Duration = Duration::from_secs(1);
 
 const BOOTSTRAP_TEMPLATE: &str = "/spec/template/spec/bootstrap/configRef";
 const INFRASTRUCTURE_TEMPLATE: &str = "/spec/template/spec/infrastructureRef";
@@ -42,9 +49,9 @@ impl Planner for MachineSets {
             machines(world).map(|machine| (machine.name().to_owned(), present(machine))).collect();
         let count = |kind: &str| {
             let holds = |conditions: &[Condition]| find(conditions, kind).is_some_and(Condition::is_true);
-            Some(machines.iter().filter(|(_, conditions)| holds(conditions)).count() as i32)
+            Some(machines.iter().filter(|(_, conditions)| holds(conditions)).count().try_into().unwrap_or(i32::MAX))
         };
-        let total = Some(machines.len() as i32);
+        let total = Some(machines.len().try_into().unwrap_or(i32::MAX));
         let status = &mut report.status;
         status.selector = Some(selector_text(world.object().get("/spec/selector/matchLabels")));
         (status.replicas, status.up_to_date_replicas) = (total, total);
@@ -146,9 +153,13 @@ fn preflight(world: &World) -> Phase {
 
 /// Names are given out before they are used: whatever happens then, no name comes twice.
 fn reserve(world: &World) -> Phase {
-    let missing = missing_count(world);
+    let missing = batch(world);
     if missing == 0 || unused(world).count() >= missing {
         return Phase::Done;
+    }
+    if world.facts.has_reserved() {
+        let left = missing_count(world);
+        return Phase::wait_for("ScalingUp", format!("{left} Machines are to be made after these"), PAUSE);
     }
     Phase::Steps(vec![Step::Patch {
         key: world.object().key(),
@@ -167,7 +178,7 @@ fn unused(world: &World) -> impl Iterator<Item = String> {
 
 fn missing(world: &World) -> Phase {
     let steps: Result<Vec<Option<Step>>, Reason> = unused(world)
-        .take(missing_count(world))
+        .take(batch(world))
         .map(|name| intent::ensure(world.object(), None, machine::machine(world.object(), &name)))
         .collect();
     Phase::attempt(steps.map(|steps| steps.into_iter().flatten().collect()))
@@ -200,9 +211,16 @@ fn desired(world: &World) -> usize {
     usize::try_from(world.typed().spec.replicas.unwrap_or(1)).unwrap_or(0)
 }
 
+/// What is made next; the rest when these are there.
+fn batch(world: &World) -> usize {
+    missing_count(world).min(BATCH)
+}
+
 fn missing_count(world: &World) -> usize {
     desired(world).saturating_sub(living(world).count())
 }
 
+#[cfg(test)]
+mod batch_tests;
 #[cfg(test)]
 mod tests;

@@ -32,7 +32,7 @@ impl Place {
         };
         let cloud = |name: &str| {
             let config = CloudConfig::from_file(&clouds, name, None).unwrap();
-            Cloud::new(config.clone(), transport_for(&config).unwrap())
+            Cloud::new(config.clone(), transport_for(&config, &HostPolicy::everything()).unwrap())
         };
         let tag = format!("hangar-{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
         Self {
