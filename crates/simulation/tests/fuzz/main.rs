@@ -73,6 +73,9 @@ fn no_input_makes_it_panic() {
         .map(|target| (target.name, fuzz(target, time, seed)))
         .collect();
     drop(std::panic::take_hook());
+    let plans = targets::PLANS.load(std::sync::atomic::Ordering::Relaxed);
+    println!("manifest: {plans} plans");
+    assert!(plans > 0 || !"manifest".contains(&only), "no planner was reached");
     let mut count = 0;
     for (name, crashes) in crashes {
         for (place, crash) in crashes {
