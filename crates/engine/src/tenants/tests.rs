@@ -17,7 +17,7 @@ struct Connections {
 impl Connector for Connections {
     async fn connect(&self, kubeconfig: &str) -> Result<Client, String> {
         self.made.fetch_add(1, Ordering::SeqCst);
-        if kubeconfig == "away" { Err("connection refused".into()) } else { Ok(self.api.client()) }
+        if kubeconfig.contains("away") { Err("connection refused".into()) } else { Ok(self.api.client()) }
     }
 }
 
@@ -41,7 +41,15 @@ fn fixture() -> Fixture {
 }
 
 impl Fixture {
+    /// A kubeconfig whose token is the text.
     fn kubeconfig(&self, text: &str, version: &str) {
+        let text = json!({
+            "clusters": [{"name": "c", "cluster": {"server": "https://c.test", "certificate-authority-data": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg=="}}],
+            "users": [{"name": "u", "user": {"token": text}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        })
+        .to_string();
         let mut secret = Object::named("v1", "Secret", "default", "c-kubeconfig");
         secret.0["metadata"]["uid"] = "s".into();
         secret.0["metadata"]["resourceVersion"] = version.into();
