@@ -67,9 +67,39 @@ impl Owner {
 }
 
 /// An object as the API server knows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Object(pub Value);
+
+/// Logs show what an object is, never what it keeps secret: the data of Secrets, and files and commands of bootstrap configs.
+impl std::fmt::Debug for Object {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = self.0.clone();
+        let mut hidden: Vec<String> = vec![];
+        if self.kind() == "Secret" {
+            hidden.extend(["/data", "/stringData"].map(str::to_owned));
+        }
+        for spec in ["/spec", "/spec/template/spec"] {
+            let fields = ["files", "users", "preKubeadmCommands", "postKubeadmCommands"];
+            hidden.extend(fields.map(|field| format!("{spec}/{field}")));
+        }
+        // What kubectl remembers of an applied Secret is the Secret.
+        hidden.push("/metadata/annotations/kubectl.kubernetes.io~1last-applied-configuration".to_owned());
+        for pointer in hidden {
+            shown.pointer_mut(&pointer).into_iter().for_each(hide);
+        }
+        write!(f, "{shown}")
+    }
+}
+
+/// Names stay, values go.
+fn hide(value: &mut Value) {
+    match value {
+        Value::Object(fields) => fields.values_mut().for_each(hide),
+        Value::Null => {}
+        other => *other = "(hidden)".into(),
+    }
+}
 
 impl Object {
     /// An object that says nothing but who it is.

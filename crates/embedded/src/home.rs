@@ -1,6 +1,6 @@
 //! The home: one directory with everything that one local management plane keeps.
 //!
-//! Holds: the directory is private to its user, and one daemon at a time works in it (an flock that the kernel gives back
+//! Holds: only a directory that was new or empty becomes a home, and only a home is removed; it is private to its user, and one daemon at a time works in it (an flock that the kernel gives back
 //! when its holder dies, however it dies).
 
 use std::fs::{File, OpenOptions};
@@ -18,7 +18,14 @@ pub enum HomeError {
         "the home {path} is in use by process {pid}: stop it with `hangar down`, or choose another home with --home or HANGAR_HOME"
     )]
     InUse { path: PathBuf, pid: String },
+    #[error(
+        "{path} has other files in it and is no home of Hangar: choose an empty or new directory with --home or HANGAR_HOME"
+    )]
+    Foreign { path: PathBuf },
 }
+
+/// Says that a directory is a home: only what has it is ever removed.
+const MARKER: &str = ".hangar-home";
 
 /// One directory with all state.
 #[derive(Debug, Clone)]
@@ -32,6 +39,9 @@ impl Home {
         let path =
             std::path::absolute(&path).map_err(|source| HomeError::NotWritable { path: path.clone(), source })?;
         let home = Home { path };
+        if !home.mark().map_err(|source| HomeError::NotWritable { path: home.path.clone(), source })? {
+            return Err(HomeError::Foreign { path: home.path });
+        }
         home.prepare().map_err(|source| HomeError::NotWritable { path: home.path.clone(), source })?;
         Ok(home)
     }
@@ -48,8 +58,26 @@ impl Home {
         &self.path
     }
 
+    /// Marks a new directory, before anything else is in it; says whether it is a home now. Homes from before there was a marker are known by what
+    /// they contain.
+    fn mark(&self) -> std::io::Result<bool> {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path)?;
+        if self.path.join(MARKER).exists() {
+            return Ok(true);
+        }
+        let is_older = self.pki().is_dir() && self.logs().is_dir() && self.etcd().is_dir();
+        if !is_older && self.path.read_dir()?.next().is_some() && !self.path.join(MARKER).exists() {
+            return Ok(false);
+        }
+        OpenOptions::new().create(true).append(true).mode(0o600).open(self.path.join(MARKER))?;
+        Ok(true)
+    }
+
     /// Removes it with everything in it, and what its pods have elsewhere.
     pub fn remove(&self) -> std::io::Result<()> {
+        if !self.path.join(MARKER).exists() {
+            return Err(std::io::Error::other("it is no home of Hangar"));
+        }
         hangar_node::process::remove_pods(&self.pods())?;
         hangar_node::process::remove_tree(&self.path)
     }
@@ -164,6 +192,25 @@ mod tests {
         assert_eq!(home.holder(), None, "nobody to end");
         drop(lock);
         home.lock().unwrap();
+    }
+
+    #[test]
+    fn a_directory_with_other_files_is_no_home_and_stays() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("thesis.txt"), "years of work").unwrap();
+        let error = Home::open(directory.path().to_owned()).unwrap_err();
+        assert!(error.to_string().contains("is no home of Hangar: choose an empty or new directory"), "{error}");
+        assert_eq!(directory.path().read_dir().unwrap().count(), 1, "nothing is put beside it");
+        let unmarked = Home { path: directory.path().to_owned() };
+        unmarked.remove().unwrap_err();
+        assert!(directory.path().join("thesis.txt").exists());
+        // A home from before there was a marker.
+        let older = tempfile::tempdir().unwrap();
+        for name in ["pki", "logs", "etcd"] {
+            std::fs::create_dir(older.path().join(name)).unwrap();
+        }
+        Home::open(older.path().to_owned()).unwrap().remove().unwrap();
+        assert!(!older.path().exists());
     }
 
     /// Root may look everywhere: as such this shows less.

@@ -13,6 +13,7 @@ use kube::ResourceExt as _;
 use super::files::directory;
 
 const MEMORY: &str = "/dev/shm";
+const CONTENT: &str = "content";
 
 /// An empty directory that every container of the pod may write to. `share` lets others in before it is there: a node that is killed meanwhile makes it anew.
 pub(super) fn make(
@@ -29,7 +30,10 @@ pub(super) fn make(
         return std::fs::rename(beside, path);
     }
     let volume = path.file_name().unwrap_or_default().to_string_lossy();
-    let real = Path::new(MEMORY).join(format!("hangar-{}-{volume}", pod.uid().unwrap_or_default()));
+    let outer = Path::new(MEMORY).join(format!("hangar-{}-{volume}", pod.uid().unwrap_or_default()));
+    // Other users of the machine get no further than this; containers have the inner one mounted.
+    directory(&outer, 0o700)?;
+    let real = outer.join(CONTENT);
     directory(&real, 0o777)?;
     share(&real)?;
     std::fs::create_dir_all(path.parent().unwrap_or(path))?;
@@ -42,9 +46,9 @@ pub(super) fn make(
 pub(super) fn give_back(pod_directory: &Path) {
     for entry in pod_directory.join("volumes").read_dir().into_iter().flatten().flatten() {
         if let Ok(real) = std::fs::read_link(entry.path())
-            && real.parent() == Some(Path::new(MEMORY))
+            && let Some(outer) = real.parent().filter(|outer| outer.parent() == Some(Path::new(MEMORY)))
         {
-            let _ = std::fs::remove_dir_all(real);
+            let _ = std::fs::remove_dir_all(outer);
         }
     }
 }
@@ -79,6 +83,8 @@ pub(super) fn host_path(source: &HostPathVolumeSource) -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     #[test]
@@ -117,11 +123,13 @@ mod tests {
         make(&path, &source, &pod, |_| Ok(())).unwrap();
         std::fs::write(path.join("x"), "").unwrap();
         let real = path.canonicalize().unwrap();
+        let outer = real.parent().unwrap().to_owned();
+        assert_eq!(outer.metadata().unwrap().mode() & 0o777, 0o700, "other users cannot look into it");
         // As the machine does when it is started anew.
         std::fs::remove_dir_all(&real).unwrap();
         make(&path, &source, &pod, |_| Ok(())).unwrap();
         assert!(path.is_dir() && path.read_dir().unwrap().next().is_none());
         give_back(directory.path());
-        assert!(real.starts_with(MEMORY) && !real.exists());
+        assert!(outer.starts_with(MEMORY) && !outer.exists());
     }
 }

@@ -30,7 +30,7 @@ impl CloudIdentity {
 }
 
 /// One call.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum CloudCall {
     CreatePort(Box<CreatePort>),
     /// Neutron takes no tags in the create call.
@@ -49,6 +49,21 @@ pub enum CloudCall {
         id: String,
     },
     Delete(ResourceType, String),
+}
+
+/// A server's user-data holds a bootstrap token.
+impl std::fmt::Debug for CloudCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::CreatePort(port) => write!(f, "CreatePort({port:?})"),
+            Self::TagPort { id, tags } => write!(f, "TagPort({id}, {tags:?})"),
+            Self::CreateServer(server) => write!(f, "CreateServer({})", server.name),
+            Self::CreateSecurityGroup(group) => write!(f, "CreateSecurityGroup({})", group.name),
+            Self::CreateRules { group_id, rules } => write!(f, "CreateRules({group_id}, {rules:?})"),
+            Self::DeleteRule { group_id, id } => write!(f, "DeleteRule({group_id}, {id})"),
+            Self::Delete(of, id) => write!(f, "Delete({of:?}, {id})"),
+        }
+    }
 }
 
 /// What came back.
