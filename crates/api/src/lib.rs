@@ -6,6 +6,7 @@
 pub mod admission;
 pub mod conditions;
 pub mod contract;
+pub mod control_plane_arguments;
 pub mod conversion;
 pub mod crds;
 pub mod data_store_names;

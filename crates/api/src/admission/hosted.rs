@@ -3,17 +3,29 @@
 use serde_json::Value;
 
 use super::Refusal;
-use super::check::{FIXED, changed, default, upgrade, version};
+use super::check::{FIXED, changed, default, field, upgrade, version};
 use crate::object::Object;
 use crate::version::KubeVersion;
-use crate::{data_store_names, references};
+use crate::{control_plane_arguments, data_store_names, references};
 
 pub fn kamaji_control_plane(object: &mut Object, old: Option<&Object>) -> Vec<Refusal> {
     let mut refusals = version(object, old, "/spec/version");
     refusals.extend(upgrade(object, old, "/spec/version"));
     refusals.extend(data_store_names(object, old));
     refusals.extend(data_store_stays(object, old));
+    for component in ["apiServer", "controllerManager", "scheduler"] {
+        refusals.extend(arguments(object, old, &format!("/spec/{component}/extraArgs")));
+    }
     refusals
+}
+
+fn arguments(object: &Object, old: Option<&Object>, pointer: &str) -> Vec<Refusal> {
+    if !changed(object, old, pointer) {
+        return vec![];
+    }
+    let list = object.get(pointer).as_array().into_iter().flatten().filter_map(Value::as_str);
+    let problems = list.filter_map(control_plane_arguments::problem);
+    problems.map(|problem| Refusal::new(field(pointer), problem)).collect()
 }
 
 /// Its user and schema name nobody else's. What was stored before this was checked is told by a condition.

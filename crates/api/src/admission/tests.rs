@@ -316,3 +316,22 @@ fn no_more_replicas_are_asked_for_than_a_cluster_can_have() {
         }
     }
 }
+
+#[test]
+fn arguments_that_keep_tenants_apart_cannot_be_set() {
+    let plane = |component: &str, argument: &str| {
+        let spec = json!({ "version": "v1.34.4", component: { "extraArgs": ["--v=4", argument] } });
+        object("controlplane.cluster.x-k8s.io/v1alpha2", "KamajiControlPlane", spec)
+    };
+    refused(
+        &plane("apiServer", "--etcd_prefix=/x"),
+        None,
+        "spec.apiServer.extraArgs",
+        "--etcd-prefix is set by Hangar",
+    );
+    refused(&plane("scheduler", "--kubeconfig=/x"), None, "spec.scheduler.extraArgs", "--kubeconfig");
+    refused(&plane("controllerManager", "x"), None, "spec.controllerManager.extraArgs", "--name=value");
+    assert!(admit(&plane("apiServer", "--cloud-provider=external"), None).is_ok());
+    let stored = plane("apiServer", "--etcd-prefix=/x");
+    assert!(admit(&stored, Some(&stored)).is_ok(), "what is stored is told by a condition");
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hangar_api::Object;
+use hangar_api::{Object, control_plane_arguments};
 use serde_json::{Value, json};
 
 use super::{Addresses, Component, ControlPlane, konnectivity};
@@ -87,7 +87,8 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
     ]);
     let args = arguments(&managed, &defaults, &plane.api_server.extra_args);
     let secrets = [
-        ("-ca", &["ca.crt", "ca.key"][..], ""),
+        // Its key is the controller manager's, which signs with it.
+        ("-ca", &["ca.crt"][..], ""),
         ("-front-proxy-ca-certificate", &["front-proxy-ca.crt"], ""),
         ("-sa-certificate", &["sa.pub", "sa.key"], ""),
         ("-api-server-certificate", &["apiserver.crt", "apiserver.key"], ""),
@@ -200,7 +201,7 @@ pub fn scheduler(plane: &ControlPlane, checksum: &str) -> Object {
 
 /// Three layers: what the control plane stands on wins over the user, the user wins over defaults.
 fn arguments(managed: &BTreeMap<&str, String>, defaults: &BTreeMap<&str, String>, user: &[String]) -> Vec<String> {
-    let name = |argument: &str| argument.trim_start_matches('-').split('=').next().unwrap_or_default().to_owned();
+    let name = |argument: &String| control_plane_arguments::name(argument);
     let user: Vec<&String> = user.iter().filter(|argument| !managed.contains_key(name(argument).as_str())).collect();
     let kept = defaults.iter().filter(|(flag, _)| !user.iter().any(|argument| name(argument) == **flag));
     let mut all: Vec<String> = managed.iter().chain(kept).map(|(flag, value)| format!("--{flag}={value}")).collect();

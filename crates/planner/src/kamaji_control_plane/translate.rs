@@ -1,6 +1,6 @@
 //! From Kamaji's words to the one model of hosted control planes.
 
-use hangar_api::{KubeVersion, data_store_names, references};
+use hangar_api::{KubeVersion, control_plane_arguments, data_store_names, references};
 use serde_json::{Map, Value, json};
 
 use super::World;
@@ -27,6 +27,12 @@ pub fn control_plane(world: &World) -> Result<ControlPlane, String> {
         let name = name.as_deref().filter(|name| !name.is_empty());
         if let Some(problem) = name.and_then(|name| data_store_names::problem(name, world.object().uid())) {
             return Err(format!("spec.{field}: {problem}"));
+        }
+    }
+    for component in ["apiServer", "controllerManager", "scheduler"] {
+        let problem = texts(&raw[component]["extraArgs"]).iter().find_map(|it| control_plane_arguments::problem(it));
+        if let Some(problem) = problem {
+            return Err(format!("spec.{component}.extraArgs: {problem}"));
         }
     }
     Ok(ControlPlane {
