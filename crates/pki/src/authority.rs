@@ -138,6 +138,25 @@ pub fn ca_hash(certificate_pem: &str) -> Result<String, PkiError> {
     Ok(format!("sha256:{hex}"))
 }
 
+/// Whom a certificate names: a user and its groups, as Kubernetes reads them.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Subject {
+    pub common_name: String,
+    pub organizations: Vec<String>,
+}
+
+impl Subject {
+    /// Of a certificate in DER.
+    pub fn of(der: &[u8]) -> Result<Self, PkiError> {
+        let (_, parsed) =
+            x509_parser::parse_x509_certificate(der).map_err(|error| PkiError::Unreadable(error.to_string()))?;
+        let text = |entry: &x509_parser::x509::AttributeTypeAndValue<'_>| entry.as_str().ok().map(str::to_owned);
+        let common_name = parsed.subject().iter_common_name().find_map(text).unwrap_or_default();
+        let organizations = parsed.subject().iter_organization().filter_map(text).collect();
+        Ok(Self { common_name, organizations })
+    }
+}
+
 /// When a certificate stops being valid.
 pub fn expires_at(certificate_pem: &str) -> Result<Timestamp, PkiError> {
     let der = der(certificate_pem)?;

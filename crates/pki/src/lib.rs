@@ -9,7 +9,7 @@ mod kubeconfig;
 mod token;
 mod unverified;
 
-pub use authority::{Authority, CertifiedKey, Leaf, Usage, ca_hash, expires_at, renew_after};
+pub use authority::{Authority, CertifiedKey, Leaf, Subject, Usage, ca_hash, expires_at, renew_after};
 pub use kubeconfig::Kubeconfig;
 pub use token::BootstrapToken;
 pub use unverified::unverified_client;

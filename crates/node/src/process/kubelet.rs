@@ -1,7 +1,7 @@
 //! What an API server asks a kubelet for, over HTTPS: logs, exec, port-forward.
 //!
 //! Flows: request -> the pod and the container that it names -> words, or a connection that becomes streams. Holds: only clients with a
-//! certificate of the plane's authority are served.
+//! certificate of the plane's authority are served, and only what the API server allows them ([`super::kubelet_authorizer`]).
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hangar_pki::Subject;
 use http::{HeaderValue, Request, Response, StatusCode};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
@@ -22,6 +23,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
+use super::kubelet_authorizer::Authorizer;
 use super::{KubeletTls, Node, NodeError, container_logs, exec, forward, spdy};
 
 /// The client closes the connection when it has read everything.
@@ -46,6 +48,7 @@ pub(super) async fn start(node: &Arc<Node>, tasks: &mut JoinSet<()>) -> Result<O
     let listener = TcpListener::bind(&ports[..]).await.map_err(failed)?;
     let port = listener.local_addr().map_err(failed)?.port();
     let node = node.clone();
+    let authorizer = Authorizer::new(node.client.clone(), &node.options.name);
     tasks.spawn(async move {
         let mut connections = JoinSet::new();
         loop {
@@ -53,7 +56,10 @@ pub(super) async fn start(node: &Arc<Node>, tasks: &mut JoinSet<()>) -> Result<O
                 accepted = listener.accept() => match accepted {
                     // More than kubectl users open; each may be a session that lasts.
                     Ok(_) if connections.len() >= MOST_CONNECTIONS => {}
-                    Ok((stream, _)) => drop(connections.spawn(connection(node.clone(), acceptor.clone(), stream))),
+                    Ok((stream, _)) => {
+                        let served = connection(node.clone(), acceptor.clone(), authorizer.clone(), stream);
+                        connections.spawn(served);
+                    }
                     // Out of files, most likely: others have to close theirs first.
                     Err(_) => tokio::time::sleep(PAUSE).await,
                 },
@@ -64,11 +70,21 @@ pub(super) async fn start(node: &Arc<Node>, tasks: &mut JoinSet<()>) -> Result<O
     Ok(Some(port))
 }
 
-async fn connection(node: Arc<Node>, acceptor: TlsAcceptor, stream: tokio::net::TcpStream) {
+async fn connection(node: Arc<Node>, acceptor: TlsAcceptor, authorizer: Authorizer, stream: tokio::net::TcpStream) {
     let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
-    let service = hyper::service::service_fn(move |request| {
-        let node = node.clone();
-        async move { Ok::<_, std::convert::Infallible>(answer(&node, request).await) }
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let Some(who) = certificate.and_then(|certificate| Subject::of(certificate).ok()) else { return };
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let (node, authorizer, who) = (node.clone(), authorizer.clone(), who.clone());
+        async move {
+            let answer = if authorizer.allows(&who, request.method()).await {
+                answer(&node, request).await
+            } else {
+                let message = format!("{} may not use nodes/proxy of {}", who.common_name, node.options.name);
+                text_response(StatusCode::FORBIDDEN, &message)
+            };
+            Ok::<_, std::convert::Infallible>(answer)
+        }
     });
     let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
     if let Err(error) = server.serve_connection_with_upgrades(TokioIo::new(stream), service).await {

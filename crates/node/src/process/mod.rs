@@ -32,6 +32,7 @@ mod hosts_file;
 mod identity;
 mod isolation;
 mod kubelet;
+mod kubelet_authorizer;
 mod launch;
 mod listeners;
 mod lo;
