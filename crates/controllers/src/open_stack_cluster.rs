@@ -12,7 +12,7 @@ use hangar_planner::{Reason, World};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::clouds::{self, Session};
+use crate::clouds::{self, ClusterNetwork, Session};
 use crate::{Context, open_stack_machine};
 
 impl Controller<Context> for OpenStackClusters {
@@ -52,6 +52,15 @@ async fn read_facts(
     if object.is_deleting() {
         return Ok(Facts { cloud, ..Facts::default() });
     }
+    let wanted = serde_json::json!([object.get("/spec/network"), object.get("/spec/subnets")]).to_string();
+    let found =
+        project.cluster_network((object.uid(), &wanted), freshness(world), find_network(session, world)).await?;
+    let ClusterNetwork { lookup, network, subnets, zones } = found;
+    Ok(Facts { cloud, lookup, network, subnets, zones })
+}
+
+async fn find_network(session: &Session, world: &World<OpenStackClusters>) -> Result<ClusterNetwork, Error> {
+    let object = world.object();
     let parameter = object.get("/spec/network");
     let mut networks = session.cloud.networks(&network_query(parameter)).await?;
     let lookup = Lookup::one(described(parameter), networks.iter().map(|network| network.id.clone()).collect());
@@ -66,7 +75,7 @@ async fn read_facts(
     }
     let zones = session.cloud.availability_zones().await?;
     let zones = zones.into_iter().filter(|zone| zone.state.available).map(|zone| zone.name).collect();
-    Ok(Facts { cloud, lookup, network, subnets, zones })
+    Ok(ClusterNetwork { lookup, network, subnets, zones })
 }
 
 /// Once it was ready, what somebody else changed is seen when it is looked at again after a while.

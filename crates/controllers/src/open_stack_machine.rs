@@ -91,6 +91,11 @@ async fn resources(session: &Session, project: &Project, world: &World<OpenStack
     let is_settled = object.get("/status/ready") == true && !object.is_deleting();
     let age = if is_settled { DRIFT } else { FRESH };
     let servers = project.servers(&session.cloud, object.uid(), age).await?;
+    // A server that is being built has the ports that were just made for it.
+    let new = project.new_ports(object.uid()).await;
+    if !is_settled && !object.is_deleting() && !servers.is_empty() && !new.is_empty() {
+        return Ok(Resources { servers, ports: new, ..Resources::default() });
+    }
     // While there is a server, its ports are neither made nor let go.
     let age = if servers.is_empty() { FRESH } else { DRIFT };
     let ports = project.ports(&session.cloud, object.uid(), age).await?;

@@ -17,7 +17,7 @@ use hangar_planner::{Reason, Wake};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-pub use project::Project;
+pub use project::{ClusterNetwork, Project};
 
 use crate::Context;
 

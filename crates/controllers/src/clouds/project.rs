@@ -3,13 +3,15 @@
 //! Flows: one list call for all owners -> index by owner's UID -> our own calls are added. Holds: a list counts from the moment in which it began; after a call
 //! whose fate is unknown (an error, a lost answer, a pass that was cut off) every list is read anew before anything else is decided.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hangar_openstack::{Cloud, Error, Port, PortQuery, SecurityGroup, SecurityGroupQuery, Server, ServerQuery};
-use hangar_planner::cloud::{Owned, Resource, ResourceType};
+use hangar_openstack::{
+    Cloud, Error, Network, Port, PortQuery, SecurityGroup, SecurityGroupQuery, Server, ServerQuery, Subnet,
+};
+use hangar_planner::cloud::{Lookup, Owned, Resource, ResourceType, server};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -21,8 +23,19 @@ pub struct Project {
     servers: Mutex<List<Server>>,
     ports: Mutex<List<Port>>,
     security_groups: Mutex<List<SecurityGroup>>,
+    /// What clusters' networks were found to be, by the cluster's UID and what its spec asks for.
+    cluster_networks: Mutex<BTreeMap<(String, String), (Instant, ClusterNetwork)>>,
     /// Lists that began in an earlier epoch count for nothing.
     epoch: AtomicU64,
+}
+
+/// What an OpenStackCluster's network, subnets and zones are in the cloud.
+#[derive(Debug, Clone, Default)]
+pub struct ClusterNetwork {
+    pub lookup: Lookup,
+    pub network: Option<Network>,
+    pub subnets: Vec<Subnet>,
+    pub zones: Vec<String>,
 }
 
 /// Resources that carry a key of ours.
@@ -31,16 +44,26 @@ struct List<T> {
     read: Option<(u64, Instant)>,
     by_owner: BTreeMap<String, BTreeMap<String, Arc<T>>>,
     owners: BTreeMap<String, String>,
-    /// What we made or deleted a short while ago, by id: a list may show how it was before.
+    /// What we made or saw gone a short while ago, by id: a list may show how it was before.
     own: BTreeMap<String, (Instant, Option<Arc<T>>)>,
+    /// Of those that we made: what the last list does not have.
+    unlisted: BTreeSet<String>,
 }
 
+/// A cluster's network that nobody asked about for so long is forgotten.
+const KEPT: Duration = Duration::from_secs(3600);
 /// How long a list may lag behind our own calls.
 const LAG: Duration = Duration::from_secs(60);
 
 impl<T> Default for List<T> {
     fn default() -> Self {
-        Self { read: None, by_owner: BTreeMap::new(), owners: BTreeMap::new(), own: BTreeMap::new() }
+        Self {
+            read: None,
+            by_owner: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            own: BTreeMap::new(),
+            unlisted: BTreeSet::new(),
+        }
     }
 }
 
@@ -62,16 +85,24 @@ impl<T: Owned> List<T> {
         }
         for (id, (_, made)) in &own {
             match made {
-                Some(made) if !self.owners.contains_key(id) => self.put(made.clone()),
+                Some(made) if !self.owners.contains_key(id) => {
+                    self.put(made.clone());
+                    self.unlisted.insert(id.clone());
+                }
                 _ => {}
             }
         }
         self.own = own;
     }
 
-    /// Made or changed by us.
+    /// Made or changed by us. Only what is new may be missing in the next list: what was there before and is missing then is gone.
     fn made(&mut self, resource: Arc<T>) {
-        self.own.insert(resource.id().to_owned(), (Instant::now(), Some(resource.clone())));
+        let id = resource.id();
+        match self.own.get_mut(id) {
+            Some((_, known)) => *known = Some(resource.clone()),
+            None if self.owners.contains_key(id) => {}
+            None => drop(self.own.insert(id.to_owned(), (Instant::now(), Some(resource.clone())))),
+        }
         self.put(resource);
     }
 
@@ -114,6 +145,7 @@ impl Project {
             servers: Mutex::default(),
             ports: Mutex::default(),
             security_groups: Mutex::default(),
+            cluster_networks: Mutex::default(),
             epoch: AtomicU64::new(0),
         }
     }
@@ -139,6 +171,16 @@ impl Project {
             let (epoch, began) = (self.epoch(), Instant::now());
             list.fill(epoch, began, cloud.servers(&ServerQuery::default()).await?);
         }
+        // Made a moment ago, told to go, and not in the list: that may be an old list, or it is gone. Nova knows.
+        let of_owner = list.of(owner).into_values();
+        let unsure: Vec<_> = of_owner.filter(|it| server::is_deleting(it) && list.unlisted.contains(&it.id)).collect();
+        for server in unsure {
+            match cloud.server(&server.id).await {
+                Ok(found) => list.put(Arc::new(found)),
+                Err(error) if error.is_not_found() => list.gone(&server.id),
+                Err(error) => return Err(error),
+            }
+        }
         Ok(list.of(owner))
     }
 
@@ -150,6 +192,14 @@ impl Project {
             list.fill(epoch, began, cloud.ports(&query).await?);
         }
         Ok(list.of(owner))
+    }
+
+    /// The ports that this process made for an owner a moment ago; nothing if it does not know of any.
+    pub async fn new_ports(&self, owner: &str) -> BTreeMap<String, Arc<Port>> {
+        let list = self.ports.lock().await;
+        let mut ports = list.of(owner);
+        ports.retain(|id, _| list.own.contains_key(id));
+        ports
     }
 
     pub async fn security_groups(
@@ -165,6 +215,26 @@ impl Project {
             list.fill(epoch, began, cloud.security_groups(&query).await?);
         }
         Ok(list.of(owner))
+    }
+
+    /// What was found for this cluster not longer ago than `age`, or what `find` finds.
+    pub async fn cluster_network(
+        &self,
+        (owner, wanted): (&str, &str),
+        age: Duration,
+        find: impl Future<Output = Result<ClusterNetwork, Error>>,
+    ) -> Result<ClusterNetwork, Error> {
+        let key = (owner.to_owned(), wanted.to_owned());
+        let known = self.cluster_networks.lock().await.get(&key).cloned();
+        if let Some((_, found)) = known.filter(|(at, _)| at.elapsed() < age) {
+            return Ok(found);
+        }
+        let began = Instant::now();
+        let found = find.await?;
+        let mut all = self.cluster_networks.lock().await;
+        all.retain(|_, (at, _)| at.elapsed() < KEPT);
+        all.insert(key, (began, found.clone()));
+        Ok(found)
     }
 
     pub async fn insert(&self, resource: &Resource) {

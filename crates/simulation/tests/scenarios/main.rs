@@ -4,6 +4,7 @@
 
 mod by_hand;
 mod clusters;
+mod costs;
 mod faults;
 mod kills;
 mod pause;

@@ -1,0 +1,49 @@
+//! What steps of a lifecycle cost in calls to the cloud.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hangar_simulation::Simulation;
+
+/// Calls since the last look, by method and the end of their path; ids are left out.
+fn calls(simulation: &Simulation) -> BTreeMap<String, usize> {
+    let mut calls: BTreeMap<String, usize> = BTreeMap::new();
+    for call in simulation.cloud.journal() {
+        let path: Vec<&str> = call.path.split('/').filter(|part| !part.contains('-') || part.len() < 30).collect();
+        *calls.entry(format!("{} {}", call.method, path.join("/"))).or_default() += 1;
+    }
+    simulation.cloud.clear_journal();
+    calls
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_costs_a_handful_of_calls_to_make_and_to_delete() {
+    let mut simulation = Simulation::new(131);
+    simulation.start(None);
+    simulation.apply_example().await;
+    simulation.becomes_available(1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    println!("first {:#?}", calls(&simulation));
+    let mut requests: BTreeMap<String, usize> = BTreeMap::new();
+    for call in simulation.management.requests().into_iter().filter(|call| call.is_write() || call.verb == "get") {
+        *requests.entry(format!("{} {} {}", call.verb, call.resource, call.subresource)).or_default() += 1;
+    }
+    println!("{} requests {requests:#?}", requests.values().sum::<usize>());
+    simulation.scale(5);
+    simulation.becomes_available(5).await;
+    let up = calls(&simulation);
+    println!("up {up:#?}");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    calls(&simulation);
+    let began = tokio::time::Instant::now();
+    simulation.scale(1);
+    simulation.becomes_available(1).await;
+    let (down, took) = (calls(&simulation), began.elapsed());
+    println!("down {took:?} {down:#?}");
+    let total = |calls: &BTreeMap<String, usize>| calls.values().sum::<usize>();
+    assert!(total(&up) <= 4 * 6, "{up:#?}");
+    assert!(total(&down) <= 4 * 5, "{down:#?}");
+    assert!(took < Duration::from_secs(30), "deleted servers are seen to be gone at once, not after {took:?}");
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
