@@ -38,8 +38,10 @@ pub fn links<X>(controllers: &[&'static Registration<X>]) -> Vec<(GroupKind, Lin
 /// The fields of each kind's status that some controller reads.
 pub fn status_fields<X>(controllers: &[&'static Registration<X>]) -> BTreeMap<GroupKind, BTreeSet<&'static str>> {
     let mut fields: BTreeMap<GroupKind, BTreeSet<&'static str>> = BTreeMap::new();
-    // A reference may lead to any kind that somebody here writes.
-    let own: Vec<GroupKind> = controllers.iter().map(|one| (one.group, one.kind)).collect();
+    // A reference leads to a provider's object, of any kind that somebody here writes; the core's own kinds are read by name.
+    let core = hangar_api::kinds::Cluster::GROUP;
+    let own: Vec<GroupKind> =
+        controllers.iter().map(|one| (one.group, one.kind)).filter(|(group, _)| *group != core).collect();
     for read in controllers.iter().flat_map(|one| one.reads) {
         let kinds = read.path.last().map_or(vec![], |hop| hop.kind.map_or_else(|| own.clone(), |kind| vec![kind]));
         let read: Vec<&str> = read.fields.iter().filter_map(|field| field.strip_prefix("/status")).collect();
