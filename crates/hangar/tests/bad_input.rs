@@ -153,7 +153,7 @@ fn a_typo_is_named_and_the_clouds_refusals_are_shown() {
     plane.until("openstackcluster/capi-quickstart", |object| condition(object, "Ready").0 == "True");
     let machine = |list: &Value| ready(&list["items"][0]);
     plane.until("openstackmachines", |list| {
-        machine(list).contains("no flavor m1.huge; it has m1.large, m1.medium, m1.small")
+        machine(list).contains("m1.huge matches no flavor; the cloud has m1.large, m1.medium, m1.small")
     });
     plane.until("machines", |list| machine(list).contains("m1.huge"));
 
