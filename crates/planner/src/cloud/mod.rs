@@ -69,6 +69,14 @@ pub fn project(object: &hangar_api::Object, cloud: &Cloud) -> Phase {
     }
 }
 
+/// The same when the object goes: in another project nothing would be found, and everything in the first one would be lost.
+pub fn same_project(object: &hangar_api::Object, cloud: &Cloud) -> Phase {
+    match object.annotation(PROJECT_ANNOTATION) {
+        Some(_) => project(object, cloud),
+        None => Phase::Done,
+    }
+}
+
 /// What a name or a filter in a spec means in the cloud.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Lookup {

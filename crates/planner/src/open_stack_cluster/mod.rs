@@ -136,12 +136,8 @@ fn project(world: &World) -> Phase {
     cloud::project(world.object(), &world.facts.cloud)
 }
 
-/// In another project nothing would be found, and everything in the first one would be lost.
 fn same_project(world: &World) -> Phase {
-    match world.object().annotation(cloud::PROJECT_ANNOTATION) {
-        Some(_) => project(world),
-        None => Phase::Done,
-    }
+    cloud::same_project(world.object(), &world.facts.cloud)
 }
 
 /// The control plane brings the address; here it is only put where Cluster API looks for it.

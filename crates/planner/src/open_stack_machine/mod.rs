@@ -195,12 +195,8 @@ fn project(world: &World) -> Phase {
     cloud::project(world.object(), &world.facts.cloud)
 }
 
-/// In another project nothing would be found, and everything in the first one would be lost.
 fn same_project(world: &World) -> Phase {
-    match world.object().annotation(cloud::PROJECT_ANNOTATION) {
-        Some(_) => project(world),
-        None => Phase::Done,
-    }
+    cloud::same_project(world.object(), &world.facts.cloud)
 }
 
 fn provider_id(world: &World) -> Phase {

@@ -34,7 +34,6 @@ async fn a_machine_that_a_user_deletes_is_replaced() {
     goes(simulation).await;
 }
 
-// A cluster at rest is not looked at again: nobody notices.
 #[tokio::test(start_paused = true)]
 async fn a_security_group_that_somebody_deletes_is_made_again() {
     let simulation = available(42, 1).await;
@@ -58,7 +57,6 @@ async fn a_server_that_somebody_deletes_is_reported_or_replaced() {
     goes(simulation).await;
 }
 
-// A server that is ACTIVE is taken for whole: its ports are not looked at again.
 #[tokio::test(start_paused = true)]
 async fn a_port_that_somebody_deletes_is_reported_or_made_again() {
     let simulation = available(44, 1).await;

@@ -44,7 +44,6 @@ async fn two_processes_at_once_leave_nothing_behind() {
     }
 }
 
-// Both make a port for one machine; once the server is ACTIVE nobody looks for a second port any more, until the machine goes.
 #[tokio::test(start_paused = true)]
 async fn what_two_processes_made_twice_is_there_once_after_a_while() {
     for seed in 36..41 {

@@ -11,7 +11,6 @@ fn set_paused(simulation: &Simulation, paused: bool) {
         .edit(CAPI, "Cluster", NAMESPACE, CLUSTER, |cluster| cluster["spec"]["paused"] = paused.into());
 }
 
-// Only Clusters look at spec.paused; what belongs to them goes on.
 #[tokio::test(start_paused = true)]
 async fn a_paused_cluster_does_not_grow() {
     let mut simulation = Simulation::new(51);
@@ -30,7 +29,6 @@ async fn a_paused_cluster_does_not_grow() {
     simulation.stop().await;
 }
 
-// The same bug as above.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_can_be_paused_at_any_moment_of_its_creation() {
     for millis in (0..8000).step_by(500) {
@@ -48,7 +46,6 @@ async fn a_cluster_can_be_paused_at_any_moment_of_its_creation() {
     }
 }
 
-// A pass does not look at the annotation.
 #[tokio::test(start_paused = true)]
 async fn a_paused_machine_deployment_does_not_grow() {
     let mut simulation = Simulation::new(53);

@@ -19,7 +19,6 @@ async fn three_machines(seed: u64) -> Simulation {
     simulation
 }
 
-// The planner adds up availability that is older than its own deletions: after the first old MachineSet shrinks, all old Machines go at once.
 #[tokio::test(start_paused = true)]
 async fn a_new_version_replaces_machines_one_by_one() {
     let mut simulation = three_machines(11).await;
@@ -36,7 +35,6 @@ async fn a_new_version_replaces_machines_one_by_one() {
     simulation.stop().await;
 }
 
-// The same bug as above.
 #[tokio::test(start_paused = true)]
 async fn a_new_template_replaces_machines_one_by_one() {
     let mut simulation = three_machines(12).await;
