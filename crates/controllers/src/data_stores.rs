@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hangar_api::ObjectKey;
 use hangar_planner::Reason;
+use hangar_planner::data_store::Member;
 use hangar_planner::hosted::DataStoreView;
 use hangar_planner::step::{DataStoreCall, Signer};
 use serde_json::Value;
@@ -35,6 +36,9 @@ pub struct DataStoreAccess {
 #[async_trait]
 pub trait DataStores: Send + Sync {
     async fn call(&self, access: &DataStoreAccess, call: &DataStoreCall) -> Result<(), String>;
+
+    /// What each member says of itself.
+    async fn members(&self, access: &DataStoreAccess) -> Vec<Member>;
 }
 
 /// Real etcd clusters: one connection for each.
@@ -64,6 +68,7 @@ impl EtcdDataStores {
             DataStoreCall::DeleteTenant { owner, user, role, prefix } => {
                 etcd.delete_tenant(owner, user, role, prefix).await
             }
+            DataStoreCall::Defragment { endpoint } => etcd.defragment(endpoint).await,
         }
     }
 }
@@ -73,6 +78,13 @@ impl DataStores for EtcdDataStores {
     async fn call(&self, access: &DataStoreAccess, call: &DataStoreCall) -> Result<(), String> {
         self.carry_out(access, call).await.map_err(|error| error.to_string())
     }
+
+    async fn members(&self, access: &DataStoreAccess) -> Vec<Member> {
+        match self.etcd(access) {
+            Ok(etcd) => etcd.members().await,
+            Err(_) => vec![],
+        }
+    }
 }
 
 /// What a planner needs to know of a DataStore.
@@ -80,6 +92,14 @@ pub async fn view(context: &Context, store: &ObjectKey) -> DataStoreView {
     match resolve(context, store).await {
         Ok((access, authority)) => DataStoreView::Ready { endpoints: access.endpoints, authority },
         Err(view) => view,
+    }
+}
+
+/// The members of a store; none if it cannot be used, which others report.
+pub async fn members(context: &Context, store: &ObjectKey) -> Vec<Member> {
+    match resolve(context, store).await {
+        Ok((access, _)) => context.data_stores.members(&access).await,
+        Err(_) => vec![],
     }
 }
 

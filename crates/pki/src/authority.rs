@@ -1,6 +1,6 @@
 //! An authority signs leaves; both are PEM once they leave this module.
 
-use jiff::{Timestamp, ToSpan};
+use jiff::{SignedDuration, Timestamp, ToSpan};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
@@ -21,6 +21,20 @@ const LEAF_DAYS: i64 = 365;
 pub fn renew_after(issued: Timestamp) -> Timestamp {
     let second = issued.as_second() + LEAF_DAYS * 24 * 3600 * 2 / 3;
     Timestamp::from_second(second).unwrap_or(Timestamp::MAX)
+}
+
+/// How long before two thirds of a certificate's life it is issued anew, so that whoever looks once a day is never late.
+const AHEAD: SignedDuration = SignedDuration::from_hours(36);
+
+/// Whether a leaf is to be issued anew; one that cannot be read is.
+pub fn is_due(certificate_pem: &str, now: Timestamp) -> bool {
+    renew_from(certificate_pem).map_or(true, |from| from <= now)
+}
+
+/// From when on a leaf is due.
+pub fn renew_from(certificate_pem: &str) -> Result<Timestamp, PkiError> {
+    let (start, end) = validity(certificate_pem)?;
+    Ok(start + end.duration_since(start) * 2 / 3 - AHEAD)
 }
 
 /// A certificate and its key, both PEM.
@@ -159,11 +173,15 @@ impl Subject {
 
 /// When a certificate stops being valid.
 pub fn expires_at(certificate_pem: &str) -> Result<Timestamp, PkiError> {
+    validity(certificate_pem).map(|(_, end)| end)
+}
+
+fn validity(certificate_pem: &str) -> Result<(Timestamp, Timestamp), PkiError> {
+    let unreadable = |error: &dyn std::fmt::Display| PkiError::Unreadable(error.to_string());
     let der = der(certificate_pem)?;
-    let (_, parsed) =
-        x509_parser::parse_x509_certificate(&der).map_err(|error| PkiError::Unreadable(error.to_string()))?;
-    Timestamp::from_second(parsed.validity().not_after.timestamp())
-        .map_err(|error| PkiError::Unreadable(error.to_string()))
+    let (_, parsed) = x509_parser::parse_x509_certificate(&der).map_err(|error| unreadable(&error))?;
+    let moment = |second: i64| Timestamp::from_second(second).map_err(|error| unreadable(&error));
+    Ok((moment(parsed.validity().not_before.timestamp())?, moment(parsed.validity().not_after.timestamp())?))
 }
 
 fn der(certificate_pem: &str) -> Result<CertificateDer<'static>, PkiError> {

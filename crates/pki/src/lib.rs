@@ -9,7 +9,9 @@ mod kubeconfig;
 mod token;
 mod unverified;
 
-pub use authority::{Authority, CertifiedKey, Leaf, Subject, Usage, ca_hash, expires_at, renew_after};
+pub use authority::{
+    Authority, CertifiedKey, Leaf, Subject, Usage, ca_hash, expires_at, is_due, renew_after, renew_from,
+};
 pub use kubeconfig::Kubeconfig;
 pub use token::BootstrapToken;
 pub use unverified::unverified_client;

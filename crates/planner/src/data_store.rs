@@ -1,31 +1,71 @@
 //! DataStore: where control planes keep their data, shared by many.
-//! Flows: who uses it -> status. Holds: a store in use is not let go.
+//! Flows: who uses it -> what its members say -> defragmentation -> status. Holds: a store in use is not let go; members are defragmented one after the
+//! other, the leader last, and only while all of them answer.
 
+use std::time::Duration;
+
+use hangar_api::ObjectKey;
 use hangar_api::conditions::{Condition, Status};
 use hangar_api::kinds::{DataStore, KamajiControlPlane};
+use jiff::Timestamp;
 
-use crate::intent;
-use crate::{Phase, Phases, Planner, Progress, Report, Shared};
+use crate::step::{DataStoreCall, Effect};
+use crate::{Absorb, Phase, Phases, Planner, Progress, Report, Shared, Step, intent};
 
 pub struct DataStores;
 
 type World = crate::World<DataStores>;
 
+/// How often the members are asked: files grow over hours.
+const LOOK_AGAIN: Duration = Duration::from_secs(600);
+/// Less than this is not worth that a member answers nobody meanwhile.
+const WORTHWHILE: u64 = 128 << 20;
+
+/// One member of a store, as it describes itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Member {
+    pub endpoint: String,
+    pub answers: bool,
+    pub leads: bool,
+    /// Of its file, and how much of it is used.
+    pub size: u64,
+    pub in_use: u64,
+}
+
+/// What the members of a store say; nothing if it could not be asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StoreFacts {
+    pub members: Vec<Member>,
+}
+
+impl Absorb for StoreFacts {
+    fn absorb(&mut self, effect: &Effect) {
+        let Effect::DataStore(DataStoreCall::Defragment { endpoint }) = effect else { return };
+        for member in self.members.iter_mut().filter(|member| member.endpoint == *endpoint) {
+            member.size = member.in_use;
+        }
+    }
+}
+
 const FINALIZER: &str = "finalizer.kamaji.clastix.io/datastore";
 
 impl Planner for DataStores {
     type Kind = DataStore;
-    type Facts = ();
+    type Facts = StoreFacts;
     const FINALIZER: Option<&'static str> = Some(FINALIZER);
     const SHARED: Shared = Shared::WhenTrue;
     const READY: bool = false;
 
     fn build(phases: Phases<'_, Self>) -> Phases<'_, Self> {
-        phases.then(held).then(driver)
+        phases.then(held).then(driver).then(defragmented)
     }
 
     fn delete(phases: Phases<'_, Self>) -> Phases<'_, Self> {
         phases.then(unused)
+    }
+
+    fn recheck(world: &World, _now: Timestamp) -> Option<Duration> {
+        (!used_by(world).is_empty()).then_some(LOOK_AGAIN)
     }
 
     fn status(world: &World, progress: &Progress, report: &mut Report<DataStore>) {
@@ -41,7 +81,42 @@ impl Planner for DataStores {
                 progress.message(),
             )
         });
+        report.conditions.extend(members_answer(world));
     }
+}
+
+/// Said only of stores with several members, and only when one is missing: nothing is written while all is well.
+fn members_answer(world: &World) -> Option<Condition> {
+    let members = &world.facts.members;
+    let silent: Vec<&str> =
+        members.iter().filter(|member| !member.answers).map(|member| member.endpoint.as_str()).collect();
+    if silent.is_empty() {
+        return None;
+    }
+    let text = format!(
+        "{} of {} members do not answer: {}; the store works while more than half of them do",
+        silent.len(),
+        members.len(),
+        silent.join(", ")
+    );
+    Some(Condition::new("MembersAvailable", Status::False, "MembersUnreachable", text))
+}
+
+/// One step at a time: the next member only when this one is back.
+fn defragmented(world: &World) -> Phase {
+    let Some(member) = to_defragment(&world.facts.members) else { return Phase::Done };
+    let call = DataStoreCall::Defragment { endpoint: member.endpoint.clone() };
+    Phase::Steps(vec![Step::DataStore { store: ObjectKey::of::<DataStore>("", world.object().name()), call }])
+}
+
+/// The next that is worth it: followers first, so that the lead changes at most once, and none while a member is down.
+fn to_defragment(members: &[Member]) -> Option<&Member> {
+    if !members.iter().all(|member| member.answers) {
+        return None;
+    }
+    let is_worth_it =
+        |member: &&Member| member.size.saturating_sub(member.in_use) >= WORTHWHILE && member.in_use < member.size / 2;
+    members.iter().filter(is_worth_it).min_by_key(|member| member.leads)
 }
 
 /// It is held from the first user on.
@@ -103,6 +178,42 @@ mod tests {
         assert_eq!(plan.progress.message(), "waiting until it is no longer used by n/a, n/b");
         assert_eq!(plan.status.unwrap()["usedBy"], json!(["n/a", "n/b"]));
         assert_eq!(planned(&deleting(store(&[]), Some(FINALIZER))).steps.len(), 1);
+    }
+
+    fn member(endpoint: &str, leads: bool, size: u64, in_use: u64) -> Member {
+        Member { endpoint: endpoint.into(), answers: true, leads, size: size << 20, in_use: in_use << 20 }
+    }
+
+    #[test]
+    fn members_are_defragmented_one_by_one_the_leader_last_and_only_if_it_is_worth_it() {
+        let mut world = store(&["a"]);
+        let mut object = world.object().clone();
+        object.0["metadata"]["finalizers"] = json!([FINALIZER]);
+        world = crate::testing::world(object.0, vec![]);
+        world.facts.members = vec![
+            member("a", true, 900, 100),
+            member("b", false, 900, 100),
+            member("c", false, 900, 800),
+            member("d", false, 100, 1),
+        ];
+        let mut order = vec![];
+        while let [Step::DataStore { call, .. }] = &planned(&world).steps[..] {
+            let DataStoreCall::Defragment { endpoint } = call else { panic!("{call:?}") };
+            order.push(endpoint.clone());
+            world.facts.absorb(&Effect::DataStore(call.clone()));
+        }
+        assert_eq!(order, ["b", "a"], "c uses most of its file, d has a small one");
+
+        world.facts.members = vec![member("a", false, 900, 1), Member { endpoint: "b".into(), ..Member::default() }];
+        let plan = planned(&world);
+        assert_eq!(plan.steps, [], "two of three must always answer");
+        let status = plan.status.unwrap();
+        let conditions = status["conditions"].as_array().unwrap();
+        let found = conditions.iter().find(|condition| condition["type"] == "MembersAvailable").unwrap();
+        assert_eq!(
+            found["message"],
+            "1 of 2 members do not answer: b; the store works while more than half of them do"
+        );
     }
 
     #[test]

@@ -86,6 +86,8 @@ pub enum DataStoreCall {
     CreateTenant { owner: String, user: String, role: String, prefix: String },
     /// User, role and every key below the prefix go, as far as they are the owner's.
     DeleteTenant { owner: String, user: String, role: String, prefix: String },
+    /// One member writes its file anew, without what is no longer used.
+    Defragment { endpoint: String },
 }
 
 /// What the tenant cluster is asked for.

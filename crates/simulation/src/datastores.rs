@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use hangar_controllers::data_stores::{DataStoreAccess, DataStores};
+use hangar_planner::data_store::Member;
 use hangar_planner::step::DataStoreCall;
 
 /// What becomes of a call.
@@ -60,11 +61,16 @@ impl DataStores for MemoryDatastores {
                     tenants.insert(user.clone(), (owner.clone(), role.clone(), prefix.clone()));
                 }
                 DataStoreCall::DeleteTenant { owner, .. } => tenants.retain(|_, (first, ..)| first != owner),
+                DataStoreCall::Defragment { .. } => {}
             }
         }
         match fault {
             Fault::After => Err("etcdserver: request timed out, possibly due to connection lost".to_owned()),
             _ => Ok(()),
         }
+    }
+
+    async fn members(&self, _access: &DataStoreAccess) -> Vec<Member> {
+        vec![]
     }
 }

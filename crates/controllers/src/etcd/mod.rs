@@ -5,6 +5,7 @@
 //! new machine does not have; hence this file.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use http_body_util::{BodyExt as _, Full};
@@ -16,10 +17,13 @@ use prost::Message;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
+mod maintenance;
 mod tenants;
 mod wire;
 
 use wire::*;
+
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
@@ -134,7 +138,7 @@ impl Etcd {
     async fn call<Q: Message, A: Message + Default>(&self, method: &str, request: &Q) -> Result<A, EtcdError> {
         let mut problem = EtcdError::Certificates("no endpoint is named".into());
         for endpoint in &self.endpoints {
-            match self.ask(endpoint, method, request).await {
+            match self.ask(endpoint, method, request, ANSWER_WITHIN).await {
                 Err(error @ EtcdError::Unreachable { .. }) => problem = error,
                 answer => return answer,
             }
@@ -147,6 +151,7 @@ impl Etcd {
         endpoint: &str,
         method: &str,
         request: &Q,
+        within: Duration,
     ) -> Result<A, EtcdError> {
         let unreachable = |message: String| EtcdError::Unreachable { endpoint: endpoint.to_owned(), message };
         let mut frame = BytesMut::new();
@@ -158,9 +163,9 @@ impl Etcd {
             .header("te", "trailers")
             .body(Full::new(frame.freeze()))
             .map_err(|error| unreachable(error.to_string()))?;
-        let sent = tokio::time::timeout(std::time::Duration::from_secs(10), self.client.request(request)).await;
+        let sent = tokio::time::timeout(within, self.client.request(request)).await;
         let answer = sent
-            .map_err(|_| unreachable("no answer within ten seconds".into()))?
+            .map_err(|_| unreachable(format!("no answer within {} seconds", within.as_secs())))?
             .map_err(|error| unreachable(hangar_engine::runtime::chain(&error)))?;
         let (parts, body) = answer.into_parts();
         let collected = body.collect().await.map_err(|error| unreachable(error.to_string()))?;

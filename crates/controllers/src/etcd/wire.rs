@@ -136,3 +136,23 @@ pub struct Put {
     #[prost(bytes = "vec", tag = "2")]
     pub value: Vec<u8>,
 }
+
+/// The head of every answer.
+#[derive(Clone, PartialEq, Message)]
+pub struct Header {
+    #[prost(uint64, tag = "2")]
+    pub member: u64,
+}
+
+/// What one member says of itself.
+#[derive(Clone, PartialEq, Message)]
+pub struct StatusAnswer {
+    #[prost(message, optional, tag = "1")]
+    pub header: Option<Header>,
+    #[prost(int64, tag = "3")]
+    pub size: i64,
+    #[prost(uint64, tag = "4")]
+    pub leader: u64,
+    #[prost(int64, tag = "9")]
+    pub in_use: i64,
+}

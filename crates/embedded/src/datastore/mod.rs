@@ -1,11 +1,16 @@
 //! The datastore of the local plane: one etcd, as a StatefulSet on it, that hosted control planes share.
 //!
-//! Flows: Service (its ClusterIP is the endpoint) -> keys and certificates (made once, kept in a Secret) -> StatefulSet -> DataStore `default`.
-//! Holds: applying it again changes nothing; etcd listens with TLS only and asks every client for a certificate.
+//! Flows: Service (its ClusterIP is the endpoint) -> keys and certificates (kept in a Secret, renewed) -> StatefulSet -> DataStore `default`.
+//! Holds: applying it again changes nothing; etcd listens with TLS only and asks every client for a certificate; tenants' certificates do not open
+//! its peer port.
+
+mod certificates;
+
+use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hangar_pki::{Authority, CertifiedKey, Leaf, PkiError, SystemKeys, Usage};
+use hangar_pki::{PkiError, SystemKeys};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Secret, Service};
 use kube::Client;
@@ -13,10 +18,14 @@ use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
+use certificates::Files;
+
 const NAMESPACE: &str = "kamaji-system";
 const NAME: &str = "etcd";
 const CERTIFICATES: &str = "etcd-certs";
 const MANAGER: &str = "hangar-embedded";
+/// Never a key of an authority, and not what the root user has.
+const MOUNTED: [&str; 6] = ["ca.crt", "server.crt", "server.key", "peer-ca.crt", "peer.crt", "peer.key"];
 const PKI: &str = "/etc/etcd/pki";
 
 #[derive(Debug, thiserror::Error)]
@@ -38,8 +47,10 @@ pub async fn install(client: &Client, version: &str, now: Timestamp) -> Result<(
     let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
     let address = services.get(NAME).await?.spec.and_then(|spec| spec.cluster_ip).ok_or(DatastoreError::NoAddress)?;
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
-    if secrets.get_opt(CERTIFICATES).await?.is_none() {
-        apply(client, "v1", "Secret", NAMESPACE, &certificates(&address, now)?).await?;
+    let before = files(secrets.get_opt(CERTIFICATES).await?);
+    let after = certificates::complete(before.clone(), &SystemKeys, &address, now)?;
+    if after != before {
+        apply(client, "v1", "Secret", NAMESPACE, &certificates(&after)).await?;
     }
     apply(client, "apps/v1", "StatefulSet", NAMESPACE, &stateful_set(&address, version)).await?;
     apply(client, "kamaji.clastix.io/v1alpha1", "DataStore", "", &data_store(&address)).await
@@ -78,23 +89,15 @@ fn service() -> Value {
     })
 }
 
-/// One authority for servers and clients: etcd knows users by the name in their certificate.
-fn certificates(address: &str, now: Timestamp) -> Result<Value, PkiError> {
-    let authority = Authority::create(&SystemKeys, "etcd-ca", now)?;
-    let names = [address, "127.0.0.1", "localhost", "etcd", "etcd.kamaji-system.svc"].map(str::to_owned);
-    let server = Leaf { usage: Usage::ServerAndClient, ..Leaf::server("etcd-server", names) };
-    let server = authority.issue(&SystemKeys, &server, now)?;
-    let root = authority.issue(&SystemKeys, &Leaf::client("root", &[]), now)?;
-    let encode = |text: &str| STANDARD.encode(text);
-    let pair = |key: &CertifiedKey| (encode(&key.certificate_pem), encode(&key.key_pem));
-    let ((server_crt, server_key), (root_crt, root_key)) = (pair(&server), pair(&root));
-    Ok(json!({
-        "metadata": { "name": CERTIFICATES, "labels": labels() },
-        "data": {
-            "ca.crt": encode(authority.certificate_pem()), "ca.key": encode(authority.key_pem()),
-            "server.crt": server_crt, "server.key": server_key, "root.crt": root_crt, "root.key": root_key,
-        },
-    }))
+fn certificates(files: &Files) -> Value {
+    let data: BTreeMap<&str, String> = files.iter().map(|(name, pem)| (name.as_str(), STANDARD.encode(pem))).collect();
+    json!({ "metadata": { "name": CERTIFICATES, "labels": labels() }, "data": data })
+}
+
+/// What the Secret has; what is not text is as good as missing.
+fn files(secret: Option<Secret>) -> Files {
+    let data = secret.and_then(|secret| secret.data).unwrap_or_default();
+    data.into_iter().filter_map(|(name, bytes)| Some((name, String::from_utf8(bytes.0).ok()?))).collect()
 }
 
 fn stateful_set(address: &str, version: &str) -> Value {
@@ -112,9 +115,9 @@ fn stateful_set(address: &str, version: &str) -> Value {
         format!("--cert-file={PKI}/server.crt"),
         format!("--key-file={PKI}/server.key"),
         "--peer-client-cert-auth=true".into(),
-        format!("--peer-trusted-ca-file={PKI}/ca.crt"),
-        format!("--peer-cert-file={PKI}/server.crt"),
-        format!("--peer-key-file={PKI}/server.key"),
+        format!("--peer-trusted-ca-file={PKI}/peer-ca.crt"),
+        format!("--peer-cert-file={PKI}/peer.crt"),
+        format!("--peer-key-file={PKI}/peer.key"),
         // The API servers of tenants do not compact, since several of them share this etcd.
         "--auto-compaction-mode=periodic".into(),
         "--auto-compaction-retention=5m".into(),
@@ -148,11 +151,7 @@ fn stateful_set(address: &str, version: &str) -> Value {
                     }],
                     "volumes": [{ "name": "pki", "secret": {
                         "secretName": CERTIFICATES,
-                        "items": [
-                            { "key": "ca.crt", "path": "ca.crt" },
-                            { "key": "server.crt", "path": "server.crt" },
-                            { "key": "server.key", "path": "server.key" },
-                        ],
+                        "items": MOUNTED.map(|file| json!({ "key": file, "path": file })),
                     }}],
                 },
             },
