@@ -19,7 +19,7 @@ pub mod review;
 pub mod version;
 pub mod yaml;
 
-pub use object::{Object, ObjectKey, Owner};
+pub use object::{Object, ObjectKey, Owner, value_at};
 pub use version::KubeVersion;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

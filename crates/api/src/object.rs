@@ -66,6 +66,20 @@ impl Owner {
     }
 }
 
+/// What is at a JSON pointer, or null.
+///
+/// Pointers of ours have no escapes, and are followed many times in each pass: `Value::pointer` would copy each name of them.
+pub fn value_at<'a>(value: &'a Value, pointer: &str) -> &'a Value {
+    if pointer.contains('~') {
+        return value.pointer(pointer).unwrap_or(&Value::Null);
+    }
+    pointer.split('/').skip(1).fold(value, |value, name| match value {
+        Value::Object(fields) => fields.get(name).unwrap_or(&Value::Null),
+        Value::Array(items) => name.parse::<usize>().ok().and_then(|at| items.get(at)).unwrap_or(&Value::Null),
+        _ => &Value::Null,
+    })
+}
+
 /// An object as the API server knows it.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -117,7 +131,7 @@ impl Object {
     }
 
     pub fn get(&self, pointer: &str) -> &Value {
-        self.0.pointer(pointer).unwrap_or(&Value::Null)
+        value_at(&self.0, pointer)
     }
 
     pub fn text(&self, pointer: &str) -> &str {
@@ -178,7 +192,7 @@ impl Object {
     }
 
     pub fn labels(&self) -> BTreeMap<String, String> {
-        serde_json::from_value(self.get("/metadata/labels").clone()).unwrap_or_default()
+        BTreeMap::deserialize(self.get("/metadata/labels")).unwrap_or_default()
     }
 
     pub fn finalizers(&self) -> Vec<&str> {
@@ -186,7 +200,7 @@ impl Object {
     }
 
     pub fn owners(&self) -> Vec<Owner> {
-        serde_json::from_value(self.get("/metadata/ownerReferences").clone()).unwrap_or_default()
+        Vec::deserialize(self.get("/metadata/ownerReferences")).unwrap_or_default()
     }
 
     pub fn controller(&self) -> Option<Owner> {
@@ -194,7 +208,7 @@ impl Object {
     }
 
     pub fn is_owned_by(&self, uid: &str) -> bool {
-        self.owners().iter().any(|owner| owner.uid == uid)
+        self.get("/metadata/ownerReferences").as_array().into_iter().flatten().any(|owner| owner["uid"] == uid)
     }
 
     /// A reference from a child to this object.

@@ -48,6 +48,7 @@ impl Controller<Context> for Machines {
         let id = if known.is_empty() { infrastructure().unwrap_or_default() } else { known };
         let cluster = ClusterName { namespace: world.object().namespace().to_owned(), name: world.cluster_name() };
         Ok(match context.tenants.node(&cluster, id).await {
+            NodeView::Connecting => Tenant::Connecting,
             NodeView::Unreachable => Tenant::Unreachable,
             // What is to go needs no Node.
             NodeView::Refused(_) if world.object().is_deleting() => Tenant::Unreachable,

@@ -90,14 +90,20 @@ async fn resources(session: &Session, project: &Project, world: &World<OpenStack
     }
     let is_settled = object.get("/status/ready") == true && !object.is_deleting();
     let age = if is_settled { DRIFT } else { FRESH };
-    let servers = project.servers(&session.cloud, object.uid(), age).await?;
-    // A server that is being built has the ports that were just made for it.
-    let new = project.new_ports(object.uid()).await;
-    if !is_settled && !object.is_deleting() && !servers.is_empty() && !new.is_empty() {
+    let mut servers = project.servers(&session.cloud, object.uid(), age).await?;
+    let fresh = if object.is_deleting() { FRESH.min(project.deleting_for(object.uid())) } else { FRESH };
+    if object.is_deleting() && servers.is_empty() {
+        servers = project.servers(&session.cloud, object.uid(), fresh).await?;
+    }
+    // A server that was just built has the ports that were just made for it.
+    let new = project.new_ports(object.uid(), DRIFT).await;
+    let recorded = object.get("/status/resources/ports").as_array().into_iter().flatten();
+    let all_new = recorded.filter_map(|port| port["id"].as_str()).all(|id| new.contains_key(id));
+    if all_new && !object.is_deleting() && !servers.is_empty() && !new.is_empty() {
         return Ok(Resources { servers, ports: new, ..Resources::default() });
     }
     // While there is a server, its ports are neither made nor let go.
-    let age = if servers.is_empty() { FRESH } else { DRIFT };
+    let age = if servers.is_empty() { fresh } else { DRIFT };
     let ports = project.ports(&session.cloud, object.uid(), age).await?;
     Ok(Resources { servers, ports, ..Resources::default() })
 }

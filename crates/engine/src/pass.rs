@@ -173,6 +173,7 @@ async fn act<C: Controller<X>, X: Executor>(
 ) -> Result<Option<Reason>, PassError> {
     let passes = context.passes();
     for step in steps {
+        passes.still_there(world.object())?;
         passes.survives(&step, false)?;
         tracing::debug!(object = %world.object().key(), ?step, "step");
         let hooked = passes.hook.is_some().then(|| step.clone());
@@ -211,6 +212,16 @@ impl Passes {
         match &self.hook {
             Some(hook) if hook(step, after) => Err(PassError::Killed),
             _ => Ok(()),
+        }
+    }
+
+    /// What was told to go since it was read makes nothing more: whoever deletes it would not find what comes too late.
+    fn still_there(&self, object: &Object) -> Result<(), PassError> {
+        let now = self.management.cache().get(&object.key()).filter(|now| now.uid() == object.uid());
+        match now {
+            Some(now) if object.is_deleting() || !now.is_deleting() => Ok(()),
+            None if object.is_deleting() => Ok(()),
+            _ => Err(PassError::LookAgain(format!("{} is being deleted", object.key()))),
         }
     }
 

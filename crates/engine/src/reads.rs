@@ -234,7 +234,7 @@ pub fn field<'a>(object: &'a Object, path: &str) -> &'a Value {
 
 /// The same within a part of an object.
 pub fn value_at<'a>(value: &'a Value, path: &str) -> &'a Value {
-    let get = |pointer: &str| value.pointer(pointer).unwrap_or(&Value::Null);
+    let get = |pointer: &str| hangar_api::value_at(value, pointer);
     let Some((list, kind)) = path.strip_suffix(']').and_then(|path| path.split_once('[')) else { return get(path) };
     let mut conditions = get(list).as_array().into_iter().flatten();
     conditions.find(|condition| condition["type"] == kind).map_or(&Value::Null, |condition| &condition["status"])

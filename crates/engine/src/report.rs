@@ -74,14 +74,16 @@ impl Unwritten {
 
     /// Whether somebody acts on the change: a controller that reads the field, or a person who waits for Ready or Available.
     fn is_awaited(&self, key: &ObjectKey, stands: &Value, planned: &Value) -> bool {
-        let read = self.read.get(&(key.group.as_str(), key.kind.as_str())).into_iter().flatten().copied();
+        let mut read = self.read.get(&(key.group.as_str(), key.kind.as_str())).into_iter().flatten().copied();
         let differs = |path: &str| match (value_at(stands, path), value_at(planned, path)) {
             (before, after) if before == after => false,
             // In a first status what does not hold is no news.
             (Value::Null, after) => is_true(after),
             _ => true,
         };
-        read.chain(FOR_PEOPLE).any(differs)
+        // People wait for something to become true, or to be true no longer: whether it is false or unknown until then is words.
+        let turns = |path: &str| (value_at(stands, path) == "True") != (value_at(planned, path) == "True");
+        read.any(differs) || FOR_PEOPLE.into_iter().any(turns)
     }
 
     /// The status is written as planned.
@@ -123,7 +125,7 @@ mod tests {
         let table = [
             ("no change", waiting.clone(), false),
             ("another reason", condition("False", "WaitingForB"), true),
-            ("unknown instead of false", condition("Unknown", "WaitingForA"), false),
+            ("unknown instead of false", condition("Unknown", "WaitingForA"), true),
             ("turned true", condition("True", "Ready"), false),
             ("a number", json!({ "conditions": waiting["conditions"], "replicas": 1 }), true),
             (

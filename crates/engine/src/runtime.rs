@@ -24,7 +24,7 @@ use crate::cache::{Cache, Change};
 use crate::management::stripped;
 use crate::pass::{Executor, PassError, Registration};
 use crate::queue::{Outcome, Queue};
-use crate::reads::{GroupKind, Link};
+use crate::reads::{GroupKind, Link, Read};
 
 /// The controllers of one program: any subset of those that there are.
 pub type Controllers<X> = Vec<&'static Registration<X>>;
@@ -102,9 +102,12 @@ fn watched<X>(controllers: &[&'static Registration<X>]) -> BTreeSet<GroupKind> {
 
 /// Who is concerned by a change.
 struct Router {
-    /// By the kind that changes: the own kind of whoever reads it, and how.
+    /// Kinds that have a controller.
     own: BTreeSet<GroupKind>,
-    reads: Vec<(GroupKind, &'static crate::reads::Read)>,
+    /// By the kind that changes: the own kind of whoever reads it, and how.
+    by_kind: BTreeMap<GroupKind, Vec<(GroupKind, &'static Read)>>,
+    /// Reads that lead to any kind.
+    by_reference: Vec<(GroupKind, &'static Read)>,
     cache: Cache,
 }
 
@@ -113,20 +116,24 @@ impl Router {
         let reads = controllers.iter().flat_map(|one| one.reads.iter().map(|read| ((one.group, one.kind), read)));
         // Every object may be paused with its cluster.
         let paused = controllers.iter().map(|one| ((one.group, one.kind), &PAUSED));
-        Self {
-            own: controllers.iter().map(|one| (one.group, one.kind)).collect(),
-            reads: reads.chain(paused).collect(),
-            cache,
+        let own = controllers.iter().map(|one| (one.group, one.kind)).collect();
+        let mut router = Self { own, by_kind: BTreeMap::new(), by_reference: vec![], cache };
+        for (own, read) in reads.chain(paused) {
+            match read.path.last().and_then(|hop| hop.kind) {
+                Some(kind) => router.by_kind.entry(kind).or_default().push((own, read)),
+                None => router.by_reference.push((own, read)),
+            }
         }
+        router
     }
 
     fn concerned(&self, change: &Change) -> BTreeSet<ObjectKey> {
         let mut keys = BTreeSet::new();
-        let own = self.own.contains(&(change.key.group.as_str(), change.key.kind.as_str()));
-        if own && change.new.is_some() && concerns_itself(change) {
+        let kind = (change.key.group.as_str(), change.key.kind.as_str());
+        if self.own.contains(&kind) && change.new.is_some() && concerns_itself(change) {
             keys.insert(change.key.clone());
         }
-        for (own, read) in &self.reads {
+        for (own, read) in self.by_kind.get(&kind).into_iter().flatten().chain(&self.by_reference) {
             keys.extend(read.concerned(*own, change, &self.cache));
         }
         keys
@@ -138,7 +145,7 @@ impl Router {
     }
 }
 
-const PAUSED: crate::reads::Read = crate::reads::read(&[crate::reads::cluster()], &["/spec/paused"]);
+const PAUSED: Read = crate::reads::read(&[crate::reads::cluster()], &["/spec/paused"]);
 
 /// A status is written by the object's own controller, which need not look at it again: else a message that is never twice the same would
 /// keep it busy for ever.

@@ -50,10 +50,21 @@ struct Entry {
 /// The Nodes of one cluster, by name and by provider id.
 #[derive(Default)]
 struct Nodes {
-    synced: bool,
+    state: WatchState,
     by_name: BTreeMap<String, Arc<Object>>,
     /// A node that registers under another name has its provider id twice for a while.
     names: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// How far the watch of a cluster's Nodes has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum WatchState {
+    /// The first answer is still to come: nothing is known, good or bad.
+    #[default]
+    Connecting,
+    /// The first list was refused or lost; it is tried again.
+    Failing,
+    Listed,
 }
 
 impl Nodes {
@@ -79,6 +90,15 @@ impl Nodes {
         Some(gone)
     }
 
+    /// The watch was refused or lost; whether that is the first that is heard of the cluster.
+    fn failed(&mut self) -> bool {
+        let first = self.state == WatchState::Connecting;
+        if first {
+            self.state = WatchState::Failing;
+        }
+        first
+    }
+
     fn with_provider_id(&self, id: &str) -> Option<&Arc<Object>> {
         self.by_name.get(self.names.get(id)?.first()?)
     }
@@ -93,6 +113,8 @@ impl Drop for Entry {
 /// What is known about a Node.
 #[derive(Debug, Clone)]
 pub enum NodeView {
+    /// Nothing was heard of the cluster yet, as after a start of this program: whoever asked is woken by the first answer or failure.
+    Connecting,
     Unreachable,
     /// The kubeconfig is not acceptable: why, with the Secret's name.
     Refused(String),
@@ -149,10 +171,13 @@ impl Tenants {
         let entries = self.entries();
         let Some(entry) = entries.get(cluster) else { return NodeView::Unreachable };
         let nodes = entry.nodes.lock().unwrap_or_else(PoisonError::into_inner);
-        if !nodes.synced {
-            return NodeView::Unreachable;
+        match nodes.state {
+            WatchState::Connecting => NodeView::Connecting,
+            WatchState::Failing => NodeView::Unreachable,
+            WatchState::Listed => {
+                nodes.with_provider_id(provider_id).map_or(NodeView::None, |node| NodeView::Node(node.clone()))
+            }
         }
-        nodes.with_provider_id(provider_id).map_or(NodeView::None, |node| NodeView::Node(node.clone()))
     }
 
     /// A node as we have just written it.
@@ -216,7 +241,7 @@ async fn observe(
             }
             Ok(watcher::Event::InitDone) => {
                 let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
-                *nodes = Nodes { synced: true, ..Nodes::default() };
+                *nodes = Nodes { state: WatchState::Listed, ..Nodes::default() };
                 std::mem::take(&mut listed).into_values().for_each(|node| drop(nodes.put(node)));
                 None
             }
@@ -235,14 +260,22 @@ async fn observe(
                 Some(node)
             }
             Err(_) => {
+                if nodes.lock().unwrap_or_else(PoisonError::into_inner).failed() {
+                    wake(&cache, &cluster, None, &wakes);
+                }
                 tokio::time::sleep(std::time::Duration::from_secs(1)).await;
                 continue;
             }
         };
-        for machine in cache.of_cluster(&cluster.namespace, &cluster.name, Machine::GROUP, Machine::KIND) {
-            if concerns(&machine, touched.as_deref()) {
-                drop(wakes.send(ObjectKey::of::<Machine>(machine.namespace(), machine.name())));
-            }
+        wake(&cache, &cluster, touched.as_deref(), &wakes);
+    }
+}
+
+/// The Machine of a Node, or all of the cluster.
+fn wake(cache: &Cache, cluster: &ClusterName, node: Option<&Object>, wakes: &mpsc::UnboundedSender<ObjectKey>) {
+    for machine in cache.of_cluster(&cluster.namespace, &cluster.name, Machine::GROUP, Machine::KIND) {
+        if concerns(&machine, node) {
+            drop(wakes.send(ObjectKey::of::<Machine>(machine.namespace(), machine.name())));
         }
     }
 }

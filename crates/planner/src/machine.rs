@@ -7,14 +7,15 @@ use std::sync::Arc;
 use hangar_api::conditions::{Condition, Status, summary};
 use hangar_api::contract::Foreign;
 use hangar_api::kinds::{
-    Machine, MachineStatusAddress, MachineStatusInitialization, MachineStatusNodeInfo, MachineStatusNodeRef,
+    Machine, MachineStatus, MachineStatusAddress, MachineStatusInitialization, MachineStatusNodeInfo,
+    MachineStatusNodeRef,
 };
 use hangar_api::names::{CLUSTER_NAME_LABEL, MACHINE_FINALIZER, NODE_UNINITIALIZED_TAINT};
 use hangar_api::{KubeVersion, Object};
 use serde_json::json;
 
 use crate::intent;
-use crate::report::READY;
+use crate::report::{DELETING, PAUSED, READY, present};
 use crate::step::{ClusterName, Effect, TenantAnswer, TenantCall};
 use crate::{Absorb, Phase, Phases, Planner, Progress, Report, Step};
 
@@ -25,6 +26,8 @@ type World = crate::World<Machines>;
 const BOOTSTRAP: &str = "/spec/bootstrap/configRef";
 const INFRASTRUCTURE: &str = "/spec/infrastructureRef";
 const MACHINE_ANNOTATION: &str = "cluster.x-k8s.io/machine";
+const UNREACHABLE: &str = "the cluster's API cannot be reached";
+const CONNECTING: &str = "waiting for the cluster's API to answer";
 
 /// What is known of the machine's Node.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -32,6 +35,8 @@ pub enum Tenant {
     /// No control plane to ask yet, or it cannot be reached.
     #[default]
     Unreachable,
+    /// It is being asked: whatever was known before still counts.
+    Connecting,
     /// It was asked: there is no Node with this provider id.
     NoNode,
     Node(Arc<Object>),
@@ -61,6 +66,12 @@ impl Planner for Machines {
     }
 
     fn status(world: &World, progress: &Progress, report: &mut Report<Machine>) {
+        if let Some(last) = last_seen(world, progress) {
+            report.conditions = present(world.object());
+            report.conditions.retain(|condition| ![DELETING, PAUSED].contains(&condition.kind.as_str()));
+            report.status = last;
+            return;
+        }
         let has_data = world.typed().spec.bootstrap.data_secret_name.is_some();
         let provisioned = infrastructure_machine(world).is_some_and(|machine| machine.is_provisioned_machine());
         let node = match &world.facts {
@@ -81,6 +92,13 @@ impl Planner for Machines {
         status.node_info = node.and_then(|node| node_info(node));
         report.conditions = conditions(world, progress, has_data, provisioned);
     }
+}
+
+/// What the status says of a Node, for as long as nobody could ask: a restart of Hangar must not make machines look lost.
+fn last_seen(world: &World, progress: &Progress) -> Option<MachineStatus> {
+    let undecided = world.facts == Tenant::Connecting && matches!(progress, Progress::Waiting(_));
+    let last = world.typed().status.clone().filter(|last| last.node_ref.is_some())?;
+    (undecided && !world.object().is_deleting()).then_some(last)
 }
 
 fn infrastructure_machine(world: &World) -> Option<Foreign<'_>> {
@@ -111,6 +129,8 @@ fn delete_node(world: &World) -> Phase {
         Tenant::Node(node) if !cluster_goes => {
             Phase::Steps(vec![tenant(world, TenantCall::DeleteNode { name: node.name().to_owned() })])
         }
+        // A Node that could not be asked for yet may be there.
+        Tenant::Connecting if !cluster_goes => Phase::wait("WaitingForNode", CONNECTING),
         _ => Phase::Done,
     }
 }
@@ -158,7 +178,8 @@ fn provider_id(world: &World) -> Phase {
 fn node(world: &World) -> Phase {
     let node = match &world.facts {
         Tenant::Node(node) => node,
-        Tenant::Unreachable => return Phase::wait("WaitingForNode", "the cluster's API cannot be reached"),
+        Tenant::Unreachable => return Phase::wait("WaitingForNode", UNREACHABLE),
+        Tenant::Connecting => return Phase::wait("WaitingForNode", CONNECTING),
         Tenant::NoNode => return Phase::wait("WaitingForNode", "no Node with its provider id has joined yet"),
     };
     let mut taints = node.get("/spec/taints").as_array().into_iter().flatten();
@@ -241,8 +262,9 @@ fn node_condition(world: &World) -> Condition {
     let known = world.object().text("/status/nodeRef/name");
     let node = match &world.facts {
         Tenant::Unreachable => {
-            return condition(Status::Unknown, "ConnectionDown", "the cluster's API cannot be reached".into());
+            return condition(Status::Unknown, "ConnectionDown", UNREACHABLE.into());
         }
+        Tenant::Connecting => return condition(Status::Unknown, "ConnectionDown", CONNECTING.into()),
         Tenant::NoNode if !known.is_empty() => {
             return condition(Status::False, "NodeDeleted", format!("Node {known} was deleted"));
         }

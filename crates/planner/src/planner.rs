@@ -133,7 +133,8 @@ fn going<P: Planner>(world: &World<P>, finalizer: &str, now: Timestamp) -> Plan 
 fn held<P: Planner>(world: &World<P>, phase: Phase) -> Phase {
     let object = world.object();
     let missing = P::FINALIZER.filter(|finalizer| !object.finalizers().contains(finalizer));
-    let (Some(finalizer), Phase::Steps(mut steps)) = (missing, phase.clone()) else { return phase };
+    let Some(finalizer) = missing else { return phase };
+    let Phase::Steps(mut steps) = phase else { return phase };
     let all: Vec<&str> = object.finalizers().into_iter().chain([finalizer]).collect();
     if let Some(Step::Patch { uid, resource_version, fields, .. }) = steps.first_mut()
         && uid == object.uid()

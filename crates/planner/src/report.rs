@@ -118,7 +118,7 @@ pub fn amended<K: Kind>(object: &Object, condition: Condition, now: Timestamp) -
 /// The conditions that an object has, in whichever form.
 pub fn present(object: &Object) -> Vec<Condition> {
     let list = object.get("/status/conditions").as_array().into_iter().flatten();
-    list.filter_map(|condition| serde_json::from_value(condition.clone()).ok()).collect()
+    list.filter_map(Condition::read).collect()
 }
 
 fn listed<K: Kind>(conditions: Vec<Condition>) -> Value {

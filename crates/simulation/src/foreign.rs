@@ -71,5 +71,7 @@ impl Simulation {
         });
         self.apply(&machine).await;
         self.laws.is_foreign_object(ObjectKey::new(CAPI, "Machine", NAMESPACE, "foreign"));
+        // The journal is about Hangar's calls.
+        self.cloud.clear_journal();
     }
 }

@@ -30,6 +30,11 @@ pub struct Condition {
 }
 
 impl Condition {
+    /// As an object has it; nothing if that is no condition.
+    pub fn read(value: &serde_json::Value) -> Option<Self> {
+        Self::deserialize(value).ok()
+    }
+
     pub fn new(kind: &str, status: Status, reason: &str, message: impl Into<String>) -> Self {
         Self {
             kind: kind.to_owned(),

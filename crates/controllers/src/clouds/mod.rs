@@ -44,9 +44,14 @@ pub struct Clouds {
     transports: Transports,
     /// By fingerprint of the credential.
     sessions: Mutex<BTreeMap<String, (Instant, Arc<Session>)>>,
+    /// Fingerprints of credentials as they were read: a clouds.yaml is parsed once for each version of its Secret.
+    fingerprints: Mutex<BTreeMap<Source, String>>,
     /// By project, for as long as a session of it is there.
     projects: Mutex<BTreeMap<String, Weak<Project>>>,
 }
+
+/// Where a credential comes from: UID and version of a Secret, the cloud's name and the region.
+type Source = (String, String, String, Option<String>);
 
 /// One credential's session.
 pub struct Session {
@@ -57,19 +62,41 @@ pub struct Session {
 
 impl Clouds {
     pub fn new(transports: Transports) -> Self {
-        Self { transports, sessions: Mutex::default(), projects: Mutex::default() }
+        let (sessions, fingerprints, projects) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { transports, sessions, fingerprints, projects }
+    }
+
+    /// The session of a credential that was read before, if it is still open.
+    fn open_session(&self, source: &Source) -> Option<Arc<Session>> {
+        let fingerprints = self.fingerprints.lock().unwrap_or_else(PoisonError::into_inner);
+        self.used(fingerprints.get(source)?)
+    }
+
+    fn used(&self, fingerprint: &str) -> Option<Arc<Session>> {
+        let now = Instant::now();
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.retain(|_, (used, _)| now.duration_since(*used) < IDLE);
+        let (used, session) = sessions.get_mut(fingerprint)?;
+        *used = now;
+        Some(session.clone())
+    }
+
+    fn remember(&self, source: Source, fingerprint: String) {
+        let mut fingerprints = self.fingerprints.lock().unwrap_or_else(PoisonError::into_inner);
+        if fingerprints.len() >= MOST_SESSIONS {
+            fingerprints.clear();
+        }
+        fingerprints.insert(source, fingerprint);
     }
 
     fn session(&self, config: CloudConfig) -> Result<Arc<Session>, String> {
         let now = Instant::now();
         let fingerprint = config.fingerprint();
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.retain(|_, (used, _)| now.duration_since(*used) < IDLE);
-        if let Some((used, session)) = sessions.get_mut(&fingerprint) {
-            *used = now;
-            return Ok(session.clone());
+        if let Some(session) = self.used(&fingerprint) {
+            return Ok(session);
         }
         let cloud = Cloud::new(config.clone(), (self.transports)(&config)?);
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         if sessions.len() >= MOST_SESSIONS
             && let Some(oldest) = sessions.iter().min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone())
         {
@@ -134,6 +161,11 @@ pub async fn session(context: &Context, identity: &CloudIdentity) -> Result<Arc<
     }
     let place = format!("{}/{}", identity.namespace, identity.name);
     let secret = secret(context, identity, &place).await?;
+    let version = (secret.uid().to_owned(), secret.resource_version().to_owned());
+    let source = (version.0, version.1, identity.cloud.clone(), identity.region.clone());
+    if let Some(session) = context.clouds.open_session(&source) {
+        return Ok(session);
+    }
     let invalid = |why: String| Reason::retry("InvalidIdentity", why);
     let yaml = secret.secret_text("clouds.yaml");
     let yaml = yaml.ok_or_else(|| invalid(format!("Secret {place} has no key clouds.yaml")))?;
@@ -141,7 +173,10 @@ pub async fn session(context: &Context, identity: &CloudIdentity) -> Result<Arc<
     let cacert = cacert.as_deref().map(str::as_bytes);
     let config = CloudConfig::parse(yaml.as_bytes(), &identity.cloud, cacert, identity.region.as_deref());
     let config = config.map_err(|error| invalid(format!("Secret {place}: {error}")))?;
-    context.clouds.session(config).map_err(|error| invalid(format!("Secret {place}: {error}")))
+    let fingerprint = config.fingerprint();
+    let session = context.clouds.session(config).map_err(|error| invalid(format!("Secret {place}: {error}")))?;
+    context.clouds.remember(source, fingerprint);
+    Ok(session)
 }
 
 async fn secret(context: &Context, identity: &CloudIdentity, place: &str) -> Result<Arc<Object>, Reason> {

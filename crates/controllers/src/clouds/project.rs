@@ -4,8 +4,8 @@
 //! whose fate is unknown (an error, a lost answer, a pass that was cut off) every list is read anew before anything else is decided.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use hangar_openstack::{
@@ -27,6 +27,8 @@ pub struct Project {
     cluster_networks: Mutex<BTreeMap<(String, String), (Instant, ClusterNetwork)>>,
     /// Lists that began in an earlier epoch count for nothing.
     epoch: AtomicU64,
+    /// Since when owners are known to be deleted, by UID.
+    deleting: std::sync::Mutex<BTreeMap<String, Instant>>,
 }
 
 /// What an OpenStackCluster's network, subnets and zones are in the cloud.
@@ -45,9 +47,18 @@ struct List<T> {
     by_owner: BTreeMap<String, BTreeMap<String, Arc<T>>>,
     owners: BTreeMap<String, String>,
     /// What we made or saw gone a short while ago, by id: a list may show how it was before.
-    own: BTreeMap<String, (Instant, Option<Arc<T>>)>,
+    own: BTreeMap<String, Own<T>>,
     /// Of those that we made: what the last list does not have.
     unlisted: BTreeSet<String>,
+}
+
+/// The outcome of a call of ours.
+struct Own<T> {
+    at: Instant,
+    /// In which it was called.
+    epoch: u64,
+    /// Nothing if it is gone.
+    resource: Option<Arc<T>>,
 }
 
 /// A cluster's network that nobody asked about for so long is forgotten.
@@ -74,17 +85,17 @@ impl<T: Owned> List<T> {
 
     fn fill(&mut self, epoch: u64, began: Instant, listed: Vec<T>) {
         let mut own = std::mem::take(&mut self.own);
-        own.retain(|_, (at, _)| at.elapsed() < LAG);
+        own.retain(|_, own| own.at.elapsed() < LAG);
         *self = Self { read: Some((epoch, began)), ..Self::default() };
         for resource in listed {
             match own.get(resource.id()) {
                 // Deleted since.
-                Some((_, None)) => {}
+                Some(Own { resource: None, .. }) => {}
                 _ => self.put(Arc::new(resource)),
             }
         }
-        for (id, (_, made)) in &own {
-            match made {
+        for (id, own) in &own {
+            match &own.resource {
                 Some(made) if !self.owners.contains_key(id) => {
                     self.put(made.clone());
                     self.unlisted.insert(id.clone());
@@ -96,19 +107,28 @@ impl<T: Owned> List<T> {
     }
 
     /// Made or changed by us. Only what is new may be missing in the next list: what was there before and is missing then is gone.
-    fn made(&mut self, resource: Arc<T>) {
+    fn made(&mut self, epoch: u64, resource: Arc<T>) {
         let id = resource.id();
         match self.own.get_mut(id) {
-            Some((_, known)) => *known = Some(resource.clone()),
+            Some(own) => own.resource = Some(resource.clone()),
             None if self.owners.contains_key(id) => {}
-            None => drop(self.own.insert(id.to_owned(), (Instant::now(), Some(resource.clone())))),
+            None => {
+                let own = Own { at: Instant::now(), epoch, resource: Some(resource.clone()) };
+                self.own.insert(id.to_owned(), own);
+            }
         }
         self.put(resource);
     }
 
+    /// Everything of this owner was made by us not longer ago than `age`, and the fate of no call since is unknown: a list has no news.
+    fn is_all_new(&self, owner: &str, epoch: u64, age: Duration) -> bool {
+        let is_new = |id: &String| self.own.get(id).is_some_and(|own| own.epoch == epoch && own.at.elapsed() < age);
+        self.by_owner.get(owner).is_some_and(|resources| resources.keys().all(is_new))
+    }
+
     /// Deleted by us, or found to be gone.
-    fn gone(&mut self, id: &str) {
-        self.own.insert(id.to_owned(), (Instant::now(), None));
+    fn gone(&mut self, epoch: u64, id: &str) {
+        self.own.insert(id.to_owned(), Own { at: Instant::now(), epoch, resource: None });
         self.remove(id);
     }
 
@@ -147,7 +167,16 @@ impl Project {
             security_groups: Mutex::default(),
             cluster_networks: Mutex::default(),
             epoch: AtomicU64::new(0),
+            deleting: std::sync::Mutex::default(),
         }
+    }
+
+    /// For how long an owner is known to be deleted. That nothing of it is left is only said by a list that began since: another process may have
+    /// made something until then.
+    pub fn deleting_for(&self, owner: &str) -> Duration {
+        let mut deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
+        deleting.retain(|_, since| since.elapsed() < KEPT);
+        deleting.entry(owner.to_owned()).or_insert_with(Instant::now).elapsed()
     }
 
     /// What we know is worth nothing until it is read again.
@@ -167,7 +196,7 @@ impl Project {
         age: Duration,
     ) -> Result<BTreeMap<String, Arc<Server>>, Error> {
         let mut list = self.servers.lock().await;
-        if !list.is_fresh(self.epoch(), age) {
+        if !list.is_fresh(self.epoch(), age) && !list.is_all_new(owner, self.epoch(), age) {
             let (epoch, began) = (self.epoch(), Instant::now());
             list.fill(epoch, began, cloud.servers(&ServerQuery::default()).await?);
         }
@@ -177,7 +206,7 @@ impl Project {
         for server in unsure {
             match cloud.server(&server.id).await {
                 Ok(found) => list.put(Arc::new(found)),
-                Err(error) if error.is_not_found() => list.gone(&server.id),
+                Err(error) if error.is_not_found() => list.gone(self.epoch(), &server.id),
                 Err(error) => return Err(error),
             }
         }
@@ -194,11 +223,11 @@ impl Project {
         Ok(list.of(owner))
     }
 
-    /// The ports that this process made for an owner a moment ago; nothing if it does not know of any.
-    pub async fn new_ports(&self, owner: &str) -> BTreeMap<String, Arc<Port>> {
+    /// The ports that this process made for an owner not longer ago than `age`; nothing if it does not know of any.
+    pub async fn new_ports(&self, owner: &str, age: Duration) -> BTreeMap<String, Arc<Port>> {
         let list = self.ports.lock().await;
         let mut ports = list.of(owner);
-        ports.retain(|id, _| list.own.contains_key(id));
+        ports.retain(|id, _| list.own.get(id).is_some_and(|own| own.at.elapsed() < age));
         ports
     }
 
@@ -239,17 +268,17 @@ impl Project {
 
     pub async fn insert(&self, resource: &Resource) {
         match resource {
-            Resource::Server(server) => self.servers.lock().await.made(server.clone()),
-            Resource::Port(port) => self.ports.lock().await.made(port.clone()),
-            Resource::SecurityGroup(group) => self.security_groups.lock().await.made(group.clone()),
+            Resource::Server(server) => self.servers.lock().await.made(self.epoch(), server.clone()),
+            Resource::Port(port) => self.ports.lock().await.made(self.epoch(), port.clone()),
+            Resource::SecurityGroup(group) => self.security_groups.lock().await.made(self.epoch(), group.clone()),
         }
     }
 
     pub async fn remove(&self, of: ResourceType, id: &str) {
         match of {
-            ResourceType::Server => self.servers.lock().await.gone(id),
-            ResourceType::Port => self.ports.lock().await.gone(id),
-            ResourceType::SecurityGroup => self.security_groups.lock().await.gone(id),
+            ResourceType::Server => self.servers.lock().await.gone(self.epoch(), id),
+            ResourceType::Port => self.ports.lock().await.gone(self.epoch(), id),
+            ResourceType::SecurityGroup => self.security_groups.lock().await.gone(self.epoch(), id),
         }
     }
 

@@ -109,17 +109,34 @@ async fn one_connection_for_each_kubeconfig() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_is_unreachable_until_it_was_listed_then_found_by_its_provider_id() {
+async fn a_node_is_found_by_its_provider_id_once_the_cluster_has_answered() {
     let mut it = fixture();
     assert!(matches!(it.tenants.node(&name(), "p://a").await, NodeView::Unreachable), "no kubeconfig");
     it.connections.api.put(node("a", json!({})));
     it.kubeconfig("one", "1");
-    assert!(matches!(it.tenants.node(&name(), "p://a").await, NodeView::Unreachable), "not listed yet");
+    assert!(matches!(it.tenants.node(&name(), "p://a").await, NodeView::Connecting), "not listed yet");
     it.woken().await;
     assert!(matches!(it.tenants.node(&name(), "p://a").await, NodeView::Node(node) if node.name() == "a"));
     assert!(matches!(it.tenants.node(&name(), "p://b").await, NodeView::None));
     it.connections.api.delete("", "Node", "", "a");
     it.woken().await;
+    assert!(matches!(it.tenants.node(&name(), "p://a").await, NodeView::None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_refuses_its_first_list_is_unreachable_and_says_so_once() {
+    let mut it = fixture();
+    it.machine("a", json!({ "spec": { "providerID": "p://a" } }));
+    it.connections.api.set_fault_hook(Arc::new(|_| hangar_kubesim::Fault::Before(503)));
+    it.kubeconfig("one", "1");
+    assert!(matches!(it.tenants.node(&name(), "p://a").await, NodeView::Connecting));
+    assert_eq!(it.woken().await, ["a"], "the failure is news");
+    assert!(matches!(it.tenants.node(&name(), "p://a").await, NodeView::Unreachable));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(it.woken().await, [] as [&str; 0], "the next failures are not");
+    it.connections.api.clear_fault_hook();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(it.woken().await, ["a"], "it answers again");
     assert!(matches!(it.tenants.node(&name(), "p://a").await, NodeView::None));
 }
 

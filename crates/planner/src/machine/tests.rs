@@ -211,6 +211,18 @@ fn m6_infrastructure_goes_before_the_bootstrap_config_and_that_before_the_node()
             Tenant::Unreachable,
             r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#,
         ),
+        (
+            "a Node that nobody could ask for yet may be there",
+            vec![c()],
+            Tenant::Connecting,
+            "wait WaitingForNode: waiting for the cluster's API to answer",
+        ),
+        (
+            "but does not matter if the Cluster goes",
+            vec![cluster(gone())],
+            Tenant::Connecting,
+            r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#,
+        ),
     ] {
         assert_eq!(
             said(&planned(&deleting(world(json!({}), others, tenant), Some(MACHINE_FINALIZER)))),
@@ -269,6 +281,24 @@ fn m4_a_machine_is_ready_with_data_infrastructure_and_a_healthy_node() {
     let status = away.status.unwrap();
     assert_eq!(status["nodeRef"]["name"], "node-m", "a Node that was seen is not forgotten");
     assert_eq!(status["addresses"][0]["address"], "10.6.0.5");
+}
+
+/// After a start nothing was heard of the cluster yet: that is no news of the machine.
+#[test]
+fn a_machine_keeps_its_status_until_its_cluster_was_asked() {
+    let others = || vec![cluster(json!({})), provisioned()];
+    let before = planned(&world(complete(), others(), node(json!({})))).status.unwrap();
+    let mut fields = complete();
+    merge(&mut fields, &json!({ "status": before }));
+    assert_eq!(planned(&world(fields.clone(), others(), Tenant::Connecting)).status.unwrap(), before);
+    let away = planned(&world(fields, others(), Tenant::Unreachable));
+    assert_eq!(condition(&away, "Ready").unwrap().0, "Unknown", "a cluster that does not answer is news");
+    let new = planned(&world(complete(), others(), Tenant::Connecting));
+    assert_eq!(
+        condition(&new, "NodeHealthy").unwrap().0,
+        "Unknown",
+        "a machine that never had a Node has nothing to keep"
+    );
 }
 
 /// M13.

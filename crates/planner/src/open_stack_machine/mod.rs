@@ -95,7 +95,8 @@ impl Planner for OpenStackMachines {
         // What was reported before the cloud went silent stays.
         status.instance_id = server.map(|server| server.id.clone()).or(before.instance_id);
         status.instance_state = server.map(|server| server.status.clone()).or(before.instance_state);
-        status.addresses = server.map(addresses).or(before.addresses);
+        // Nova hands out addresses one by one: half of them are of no use to anybody, and each change would be written twice.
+        status.addresses = server.filter(|server| server::is_active(server)).map(addresses).or(before.addresses);
         let ports = cloud.resources.ports.keys().map(|id| OpenStackServerStatusResourcesPort { id: id.clone() });
         let ports: Vec<_> = ports.collect();
         status.resources = if ports.is_empty() {

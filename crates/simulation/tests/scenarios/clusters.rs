@@ -46,7 +46,8 @@ async fn two_processes_at_once_leave_nothing_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn what_two_processes_made_twice_is_there_once_after_a_while() {
-    for seed in 36..41 {
+    // In the latter half one process makes a port while the other lets its machine go.
+    for seed in [36, 37, 38, 39, 40, 52, 54, 58, 62, 68] {
         let mut simulation = two_processes(seed).await;
         simulation.stop_engines().await;
         simulation.start(None);

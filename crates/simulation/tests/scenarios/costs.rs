@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hangar_simulation::Simulation;
+use hangar_simulation::laws::HANGAR;
 
 /// Calls since the last look, by method and the end of their path; ids are left out.
 fn calls(simulation: &Simulation) -> BTreeMap<String, usize> {
@@ -23,12 +24,19 @@ async fn a_worker_costs_a_handful_of_calls_to_make_and_to_delete() {
     simulation.apply_example().await;
     simulation.becomes_available(1).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    println!("first {:#?}", calls(&simulation));
+    let first = calls(&simulation);
+    println!("first {first:#?}");
+    let of_worker = |path: &&String| ["/servers", "/ports", "/flavors"].iter().any(|part| path.contains(part));
+    let worker: usize = first.keys().filter(of_worker).map(|path| first[path]).sum();
+    assert!(worker <= 6, "{first:#?}");
     let mut requests: BTreeMap<String, usize> = BTreeMap::new();
-    for call in simulation.management.requests().into_iter().filter(|call| call.is_write() || call.verb == "get") {
+    let all = simulation.management.requests().into_iter();
+    for call in all.filter(|call| *call.user == *HANGAR && (call.is_write() || call.verb == "get")) {
         *requests.entry(format!("{} {} {}", call.verb, call.resource, call.subresource)).or_default() += 1;
     }
-    println!("{} requests {requests:#?}", requests.values().sum::<usize>());
+    let count: usize = requests.values().sum();
+    println!("{count} requests {requests:#?}");
+    assert!(count <= 70, "{requests:#?}");
     simulation.scale(5);
     simulation.becomes_available(5).await;
     let up = calls(&simulation);

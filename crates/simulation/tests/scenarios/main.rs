@@ -71,3 +71,21 @@ async fn at_rest_nothing_is_written() {
     println!("{} cloud calls in ten minutes at rest", calls.len());
     simulation.stop().await;
 }
+
+/// What was known before is known afterwards: a restart must not make a fleet look lost for a moment.
+#[tokio::test(start_paused = true)]
+async fn a_restart_writes_nothing() {
+    let mut simulation = Simulation::new(4);
+    simulation.start(None);
+    simulation.apply_example().await;
+    simulation.becomes_available(1).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    simulation.stop_engines().await;
+    simulation.management.clear_requests();
+    simulation.start(None);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let writes: Vec<_> = simulation.management.requests().into_iter().filter(|call| call.is_write()).collect();
+    assert!(writes.is_empty(), "{writes:#?}");
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
