@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hangar_api::{Object, ObjectKey};
-use hangar_engine::management::{api_for, api_of, stripped};
+use hangar_engine::management::{api_for, api_of};
 use hangar_engine::tenants::Tenants;
 use hangar_pki::{BootstrapToken, Keys};
 use hangar_planner::step::{ClusterName, TenantAnswer, TenantCall};
@@ -122,7 +122,7 @@ async fn adopt_node(
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let node = stripped(nodes.get(name).await.map_err(|error| words(&error))?);
+        let node = nodes.get(name).await.map_err(|error| words(&error))?.into_object();
         let taints = node.get("/spec/taints").as_array().cloned().unwrap_or_default();
         let rest: Vec<_> = taints.into_iter().filter(|taint| taint["key"] != remove_taint).collect();
         let body = json!({
@@ -132,7 +132,7 @@ async fn adopt_node(
         });
         match nodes.patch(name, &PatchParams::default(), &Patch::Merge(&body)).await {
             Ok(answer) => {
-                let node = Arc::new(stripped(answer));
+                let node = Arc::new(answer.into_object());
                 tenants.absorb(cluster, node.clone());
                 return Ok(TenantAnswer::NodeAdopted(node));
             }

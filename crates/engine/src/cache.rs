@@ -1,15 +1,22 @@
 //! What we know of the cluster: every watched object, by kind and by a few indexes.
 //!
 //! Holds: an object never goes back to an older version, whether news comes from a watch or from our own write; what was deleted does not
-//! come back because an old event arrives late.
+//! come back because an old event arrives late. What nobody reads for a while is packed, so that clusters at rest cost little memory.
+
+mod entry;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use hangar_api::{Object, ObjectKey, references};
+use tokio::sync::Notify;
 
 use crate::reads::{GroupKind, Link};
+use entry::{Entry, Packer, version};
 
+/// What nobody used for so long is packed; longer than a cluster takes to come up.
+const PACK_EVERY: Duration = Duration::from_secs(20);
 /// Stale events arrive within seconds; 10,000 tombstones outlast them.
 const TOMBSTONES: usize = 10_000;
 
@@ -23,7 +30,14 @@ pub struct Change {
 
 /// Shared by all controllers; cheap to clone.
 #[derive(Clone, Default)]
-pub struct Cache(Arc<Mutex<Inner>>);
+pub struct Cache {
+    inner: Arc<Mutex<Inner>>,
+    /// Something is open.
+    opened: Arc<Notify>,
+}
+
+/// A key is there once, however many indexes have it.
+type Keys = BTreeSet<Arc<ObjectKey>>;
 
 #[derive(Default)]
 struct Inner {
@@ -31,13 +45,16 @@ struct Inner {
     links: BTreeMap<GroupKind, Vec<Link>>,
     /// Kinds that have been listed once.
     listed: BTreeSet<(String, String)>,
-    objects: BTreeMap<ObjectKey, Arc<Object>>,
+    objects: BTreeMap<Arc<ObjectKey>, Entry>,
+    /// Those that are not packed.
+    open: BTreeSet<Arc<ObjectKey>>,
+    packer: Packer,
     /// By the UID of each owner.
-    by_owner: BTreeMap<String, BTreeSet<ObjectKey>>,
+    by_owner: BTreeMap<String, Keys>,
     /// By namespace and cluster name.
-    by_cluster: BTreeMap<(String, String), BTreeSet<ObjectKey>>,
+    by_cluster: BTreeMap<(String, String), Keys>,
     /// By what each object names.
-    by_link: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    by_link: BTreeMap<ObjectKey, Keys>,
     /// UID and version of objects that were seen to be deleted.
     tombstones: BTreeMap<ObjectKey, (String, u64)>,
     /// The same, the oldest first; a name that was used again may be here twice.
@@ -56,26 +73,32 @@ impl Cache {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         // A panic elsewhere cannot leave a half-made entry: every change below is complete before it is visible.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
-        self.inner().objects.get(key).cloned()
+        let object = self.inner().open(key);
+        self.opened.notify_one();
+        object
     }
 
     pub fn owned_by(&self, uid: &str, group: &str, kind: &str) -> Vec<Arc<Object>> {
-        let inner = self.inner();
-        inner.of_kind(inner.by_owner.get(uid), group, kind)
+        let mut inner = self.inner();
+        let keys = of_kind(inner.by_owner.get(uid), group, kind);
+        self.opened.notify_one();
+        inner.open_all(&keys)
     }
 
     pub fn of_cluster(&self, namespace: &str, cluster: &str, group: &str, kind: &str) -> Vec<Arc<Object>> {
-        let inner = self.inner();
-        inner.of_kind(inner.by_cluster.get(&(namespace.to_owned(), cluster.to_owned())), group, kind)
+        let mut inner = self.inner();
+        let keys = of_kind(inner.by_cluster.get(&(namespace.to_owned(), cluster.to_owned())), group, kind);
+        self.opened.notify_one();
+        inner.open_all(&keys)
     }
 
     /// Those that name an object, which need not be there.
     pub fn linking_to(&self, key: &ObjectKey) -> Vec<ObjectKey> {
-        self.inner().by_link.get(key).into_iter().flatten().cloned().collect()
+        self.inner().by_link.get(key).into_iter().flatten().map(|key| ObjectKey::clone(key)).collect()
     }
 
     /// What an object names.
@@ -92,11 +115,33 @@ impl Cache {
         self.inner().listed.insert((group.to_owned(), kind.to_owned()));
     }
 
-    pub fn all_of(&self, group: &str, kind: &str) -> Vec<Arc<Object>> {
-        let first = ObjectKey::new(group, kind, "", "");
+    /// Every object of a kind, with its version.
+    pub fn versions_of(&self, group: &str, kind: &str) -> BTreeMap<ObjectKey, u64> {
         let inner = self.inner();
-        let range = inner.objects.range(first..).take_while(|(key, _)| key.group == group && key.kind == kind);
-        range.map(|(_, object)| object.clone()).collect()
+        let range = inner.objects.range::<ObjectKey, _>(ObjectKey::new(group, kind, "", "")..);
+        let of_kind = range.take_while(|(key, _)| key.group == group && key.kind == kind);
+        of_kind.map(|(key, entry)| (ObjectKey::clone(key), entry.version)).collect()
+    }
+
+    /// Packs what nobody has used since the last time; whether everything is packed now.
+    pub fn pack_unused(&self) -> bool {
+        let mut inner = self.inner();
+        let Inner { objects, open, packer, .. } = &mut *inner;
+        open.retain(|key| objects.get_mut(key).is_some_and(|entry| !entry.rest(packer)));
+        open.is_empty()
+    }
+
+    /// Packs what nobody has used for a while, for ever; at rest there is nothing to do, and no clock ticks.
+    pub async fn keep_packed(self) {
+        loop {
+            self.opened.notified().await;
+            loop {
+                tokio::time::sleep(PACK_EVERY).await;
+                if self.pack_unused() {
+                    break;
+                }
+            }
+        }
     }
 
     /// Takes in an object as the API server has it; `None` if it is no news.
@@ -108,15 +153,18 @@ impl Cache {
         if inner.tombstones.get(&key).is_some_and(|(uid, at)| *uid == object.uid() || version <= *at) {
             return None;
         }
-        let old = inner.objects.get(&key).cloned();
-        if old.as_ref().is_some_and(|old| self::version(old) >= version) {
+        if inner.objects.get(&key).is_some_and(|old| old.version >= version) {
             return None;
         }
+        let old = inner.open(&key);
+        let shared = inner.objects.get_key_value(&key).map_or_else(|| Arc::new(key.clone()), |(key, _)| key.clone());
         if let Some(old) = &old {
             inner.unindex(&key, old);
         }
-        inner.index(&key, &object);
-        inner.objects.insert(key.clone(), object.clone());
+        inner.index(&shared, &object);
+        inner.open.insert(shared.clone());
+        inner.objects.insert(shared, Entry::new(object.clone()));
+        self.opened.notify_one();
         Some(Change { key, old, new: Some(object) })
     }
 
@@ -124,32 +172,33 @@ impl Cache {
     pub fn remove(&self, gone: &Object) -> Option<Change> {
         let key = gone.key();
         let mut inner = self.inner();
-        let there = inner.objects.get(&key).is_some_and(|there| there.uid() == gone.uid());
-        if !there {
-            return None;
-        }
-        let old = inner.objects.remove(&key)?;
+        let there = inner.objects.get(&key).is_some_and(|there| there.uid == gone.uid());
+        let old = inner.open(&key).filter(|_| there)?;
         inner.unindex(&key, &old);
+        inner.objects.remove(&key);
+        inner.open.remove(&key);
         inner.keep_tombstone(&key, gone);
         Some(Change { key, old: Some(old), new: None })
     }
 
     /// After a full list: what was there `before` it began, is not in it and did not change since, is gone.
-    pub fn retain(&self, before: &[Arc<Object>], listed: &BTreeSet<ObjectKey>) -> Vec<Change> {
-        let missing = before.iter().filter(|object| !listed.contains(&object.key()));
-        let untouched = missing.filter(|object| {
-            self.get(&object.key()).is_some_and(|now| now.resource_version() == object.resource_version())
-        });
-        untouched.filter_map(|object| self.remove(object)).collect()
+    pub fn retain(&self, before: &BTreeMap<ObjectKey, u64>, listed: &BTreeSet<ObjectKey>) -> Vec<Change> {
+        let missing = before.iter().filter(|(key, _)| !listed.contains(*key));
+        let untouched = missing.filter_map(|(key, version)| self.get(key).filter(|now| self::version(now) == *version));
+        untouched.filter_map(|object| self.remove(&object)).collect()
     }
 }
 
 impl Inner {
-    fn of_kind(&self, keys: Option<&BTreeSet<ObjectKey>>, group: &str, kind: &str) -> Vec<Arc<Object>> {
-        let Some(keys) = keys else { return vec![] };
-        let range = keys.range(ObjectKey::new(group, kind, "", "")..);
-        let of_kind = range.take_while(|key| key.group == group && key.kind == kind);
-        of_kind.filter_map(|key| self.objects.get(key).cloned()).collect()
+    fn open(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
+        let shared = self.objects.get_key_value(key)?.0.clone();
+        let object = self.objects.get_mut(key)?.open(&mut self.packer)?;
+        self.open.insert(shared);
+        Some(object)
+    }
+
+    fn open_all(&mut self, keys: &[Arc<ObjectKey>]) -> Vec<Arc<Object>> {
+        keys.iter().filter_map(|key| self.open(key)).collect()
     }
 
     fn links_of(&self, object: &Object) -> Vec<ObjectKey> {
@@ -157,7 +206,7 @@ impl Inner {
         links.filter_map(|link| link.target(object)).collect()
     }
 
-    fn index(&mut self, key: &ObjectKey, object: &Object) {
+    fn index(&mut self, key: &Arc<ObjectKey>, object: &Object) {
         for owner in object.owners() {
             add(&mut self.by_owner, owner.uid, key);
         }
@@ -193,12 +242,17 @@ impl Inner {
     }
 }
 
-fn add<At: Ord>(index: &mut BTreeMap<At, BTreeSet<ObjectKey>>, at: At, key: &ObjectKey) {
+fn of_kind(keys: Option<&Keys>, group: &str, kind: &str) -> Vec<Arc<ObjectKey>> {
+    let range = keys.into_iter().flat_map(|keys| keys.range::<ObjectKey, _>(ObjectKey::new(group, kind, "", "")..));
+    range.take_while(|key| key.group == group && key.kind == kind).cloned().collect()
+}
+
+fn add<At: Ord>(index: &mut BTreeMap<At, Keys>, at: At, key: &Arc<ObjectKey>) {
     index.entry(at).or_default().insert(key.clone());
 }
 
 /// Nothing stays of a place where nothing is left.
-fn take<At: Ord>(index: &mut BTreeMap<At, BTreeSet<ObjectKey>>, at: &At, key: &ObjectKey) {
+fn take<At: Ord>(index: &mut BTreeMap<At, Keys>, at: &At, key: &ObjectKey) {
     let Some(keys) = index.get_mut(at) else { return };
     keys.remove(key);
     if keys.is_empty() {
@@ -206,127 +260,5 @@ fn take<At: Ord>(index: &mut BTreeMap<At, BTreeSet<ObjectKey>>, at: &At, key: &O
     }
 }
 
-/// Resource versions are numbers since Kubernetes promises it (KEP 5504), and always were with etcd.
-fn version(object: &Object) -> u64 {
-    object.resource_version().parse().unwrap_or(0)
-}
-
 #[cfg(test)]
-mod tests {
-    use hangar_api::kinds;
-    use hangar_api::names::CLUSTER_NAME_LABEL;
-
-    use super::*;
-
-    fn secret(uid: &str, version: u64) -> Object {
-        let mut object = Object::named("v1", "Secret", "default", "s");
-        object.0["metadata"]["uid"] = uid.into();
-        object.0["metadata"]["resourceVersion"] = version.to_string().into();
-        object.0["metadata"]["labels"] = serde_json::json!({ CLUSTER_NAME_LABEL: "c" });
-        object
-    }
-
-    #[test]
-    fn old_news_is_no_news() {
-        let cache = Cache::default();
-        assert!(cache.put(secret("a", 5)).is_some());
-        assert!(cache.put(secret("a", 5)).is_none());
-        assert!(cache.put(secret("a", 4)).is_none());
-        assert!(cache.put(secret("a", 6)).is_some());
-    }
-
-    #[test]
-    fn what_is_deleted_does_not_come_back_but_its_successor_does() {
-        let cache = Cache::default();
-        cache.put(secret("a", 5));
-        cache.remove(&secret("a", 7));
-        assert!(cache.put(secret("a", 6)).is_none());
-        assert!(cache.put(secret("b", 8)).is_some());
-        // A late deletion event of the first one does not touch the second.
-        assert!(cache.remove(&secret("a", 9)).is_none());
-    }
-
-    #[test]
-    fn indexes_follow_the_objects() {
-        let cache = Cache::default();
-        cache.put(secret("a", 1));
-        assert_eq!(cache.of_cluster("default", "c", "", "Secret").len(), 1);
-        cache.remove(&secret("a", 2));
-        assert!(cache.of_cluster("default", "c", "", "Secret").is_empty());
-    }
-
-    #[test]
-    fn kinds_of_the_same_name_are_told_apart_by_their_group() {
-        let cache = Cache::default();
-        for group in ["cluster.x-k8s.io", "k0smotron.io"] {
-            let mut object = Object::named(&format!("{group}/v1beta1"), "Cluster", "default", "c");
-            object.0["metadata"]["resourceVersion"] = "1".into();
-            object.0["metadata"]["labels"] = serde_json::json!({ CLUSTER_NAME_LABEL: "c" });
-            object.0["metadata"]["ownerReferences"] =
-                serde_json::json!([{ "apiVersion": "x/v1", "kind": "X", "name": "x", "uid": "x" }]);
-            cache.put(object);
-        }
-        assert_eq!(cache.of_cluster("default", "c", "k0smotron.io", "Cluster").len(), 1);
-        assert_eq!(cache.owned_by("x", "cluster.x-k8s.io", "Cluster").len(), 1);
-        assert_eq!(cache.owned_by("x", "other.io", "Cluster").len(), 0);
-    }
-
-    #[test]
-    fn whoever_refers_is_found_under_what_it_refers_to_now() {
-        let store: fn(&Object) -> Option<ObjectKey> = |plane| Some(references::data_store(plane));
-        let kind = ("controlplane.cluster.x-k8s.io", "KamajiControlPlane");
-        let cache = Cache::new([(kind, Link::Named(store))]);
-        let plane = |version: u64, store: &str| {
-            let mut plane = Object::named("controlplane.cluster.x-k8s.io/v1alpha2", "KamajiControlPlane", "n", "p");
-            plane.0["metadata"]["resourceVersion"] = version.to_string().into();
-            plane.0["spec"] = serde_json::json!({ "dataStoreName": store });
-            plane
-        };
-        let users = |store: &str| cache.linking_to(&ObjectKey::of::<kinds::DataStore>("", store)).len();
-        cache.put(plane(1, "a"));
-        assert_eq!((users("a"), users("b")), (1, 0));
-        cache.put(plane(2, "b"));
-        assert_eq!((users("a"), users("b")), (0, 1));
-        cache.remove(&plane(3, "b"));
-        assert!(cache.inner().by_link.is_empty());
-    }
-
-    #[test]
-    fn tombstones_are_not_kept_for_ever() {
-        let cache = Cache::default();
-        for number in 0..TOMBSTONES + 10 {
-            let mut gone = secret("a", 1);
-            gone.0["metadata"]["name"] = number.to_string().into();
-            cache.put(gone.clone());
-            cache.remove(&gone);
-        }
-        let inner = cache.inner();
-        assert_eq!((inner.tombstones.len(), inner.oldest_tombstones.len()), (TOMBSTONES, TOMBSTONES));
-    }
-
-    #[test]
-    fn an_old_tombstone_does_not_take_a_newer_one_of_the_same_name_with_it() {
-        let cache = Cache::default();
-        let bury = |name: &str, uid: &str, version: u64| {
-            let mut gone = secret(uid, version);
-            gone.0["metadata"]["name"] = name.into();
-            cache.put(gone.clone());
-            cache.remove(&gone);
-        };
-        bury("s", "a", 1);
-        (1..TOMBSTONES as u64).for_each(|number| bury("t", &number.to_string(), 10 + number));
-        bury("s", "c", 90_000);
-        assert!(cache.put(secret("c", 89_999)).is_none(), "it was deleted a short while ago");
-    }
-
-    #[test]
-    fn a_full_list_drops_what_it_does_not_have_unless_it_is_newer() {
-        let cache = Cache::default();
-        cache.put(secret("a", 5));
-        let before = cache.all_of("", "Secret");
-        cache.put(secret("a", 6));
-        assert!(cache.retain(&before, &BTreeSet::new()).is_empty());
-        let before = cache.all_of("", "Secret");
-        assert_eq!(cache.retain(&before, &BTreeSet::new()).len(), 1);
-    }
-}
+mod tests;

@@ -8,6 +8,7 @@ pub mod management;
 pub mod pass;
 pub mod queue;
 pub mod reads;
+pub mod received;
 pub mod report;
 pub mod runtime;
 pub mod tenants;

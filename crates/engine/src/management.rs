@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hangar_api::{Object, ObjectKey, registry};
 use kube::Client;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy};
+use kube::api::{Api, ApiResource, DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
 use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 
 use crate::cache::{Cache, Change};
+use crate::received::Received;
 
 const MANAGER: &str = "hangar";
 const STATUS_MANAGER: &str = "hangar-status";
@@ -87,7 +88,7 @@ impl Management {
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Object>, ApiError> {
         self.counts.add("get", &key.kind);
         match api_for(&self.client, key).get_opt(&key.name).await {
-            Ok(found) => Ok(found.map(stripped)),
+            Ok(found) => Ok(found.map(Received::into_object)),
             Err(error) => Err(self.error(key, error)),
         }
     }
@@ -215,7 +216,7 @@ impl Management {
             ..DeleteParams::default()
         };
         match api_for(&self.client, key).delete(&key.name, &params).await {
-            Ok(answer) => match answer.left().map(|object| Arc::new(stripped(object))) {
+            Ok(answer) => match answer.left().map(|object| Arc::new(object.into_object())) {
                 Some(object) if !is_last_moment(&object) => {
                     self.take(object.clone());
                     Ok(Some(object))
@@ -243,10 +244,10 @@ impl Management {
         }
     }
 
-    fn absorb(&self, key: &ObjectKey, answer: Result<DynamicObject, kube::Error>) -> Result<Arc<Object>, ApiError> {
+    fn absorb(&self, key: &ObjectKey, answer: Result<Received, kube::Error>) -> Result<Arc<Object>, ApiError> {
         match answer {
             Ok(object) => {
-                let object = Arc::new(stripped(object));
+                let object = Arc::new(object.into_object());
                 self.take(object.clone());
                 Ok(object)
             }
@@ -289,28 +290,22 @@ fn is_last_moment(object: &Object) -> bool {
 }
 
 /// The API of an object, by its own words.
-pub fn api_of(client: &Client, object: &Object) -> Api<DynamicObject> {
+pub fn api_of(client: &Client, object: &Object) -> Api<Received> {
     let version = object.api_version().rsplit('/').next().unwrap_or_default();
     api(client, object.group(), version, object.kind(), object.namespace())
 }
 
 /// The API of a key: the hub of our kinds, v1 of everything else.
-pub fn api_for(client: &Client, key: &ObjectKey) -> Api<DynamicObject> {
+pub fn api_for(client: &Client, key: &ObjectKey) -> Api<Received> {
     let version = registry::kind(&key.group, &key.kind).map_or("v1", |facts| facts.hub().name);
     api(client, &key.group, version, &key.kind, &key.namespace)
 }
 
-fn api(client: &Client, group: &str, version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
+fn api(client: &Client, group: &str, version: &str, kind: &str, namespace: &str) -> Api<Received> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     if namespace.is_empty() {
         Api::all_with(client.clone(), &resource)
     } else {
         Api::namespaced_with(client.clone(), namespace, &resource)
     }
-}
-
-/// Without `managedFields`: a fifth of the memory, and nobody here reads them.
-pub fn stripped(mut object: DynamicObject) -> Object {
-    object.metadata.managed_fields = None;
-    Object(serde_json::to_value(object).unwrap_or_default())
 }

@@ -13,7 +13,7 @@ use hangar_api::names::CLUSTER_NAME_LABEL;
 use hangar_api::{Kind as _, ObjectKey, registry};
 use hangar_planner::report::READY;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, TypeMeta};
+use kube::api::{Api, ApiResource};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use tokio::sync::{mpsc, watch};
@@ -21,10 +21,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change};
-use crate::management::stripped;
 use crate::pass::{Executor, PassError, Registration};
 use crate::queue::{Outcome, Queue};
 use crate::reads::{GroupKind, Link, Read};
+use crate::received::Received;
 
 /// The controllers of one program: any subset of those that there are.
 pub type Controllers<X> = Vec<&'static Registration<X>>;
@@ -79,6 +79,7 @@ impl<X: Executor> Engine<X> {
         let (missing, found) = mpsc::unbounded_channel();
         tasks.spawn(route(self.changes, self.wakes, router, queue.clone(), missing));
         tasks.spawn(watches.follow(kinds, found));
+        tasks.spawn(cache.clone().keep_packed());
         tokio::select! {
             () = shutdown.cancelled() => return,
             // Kinds that are only referred to may be listed before the others: it is not their number that counts.
@@ -189,34 +190,34 @@ impl Watches {
         let facts = registry::kind(group, kind);
         let version = facts.map_or("v1", |facts| facts.hub().name);
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let api: Api<Received> = Api::all_with(self.client.clone(), &resource);
         // Of the kinds of Kubernetes itself only what belongs to a cluster.
         let labels = facts.is_none().then(|| CLUSTER_NAME_LABEL.to_owned());
         let config = watcher::Config { label_selector: labels, ..watcher::Config::default() };
         let mut stream = Box::pin(watcher(api, config));
-        let (mut before, mut listed, mut first) = (vec![], BTreeSet::new(), true);
+        let (mut before, mut listed, mut first) = (BTreeMap::new(), BTreeSet::new(), true);
         let send = |change: Option<Change>| change.into_iter().for_each(|change| drop(self.changed.send(change)));
         while let Some(event) = stream.next().await {
             match event {
                 Ok(watcher::Event::Init) => {
-                    before = self.cache.all_of(group, kind);
+                    before = self.cache.versions_of(group, kind);
                     listed.clear();
                 }
                 Ok(watcher::Event::InitApply(object)) => {
-                    let object = stripped(named(object, &resource));
+                    let object = object.into_listed(&resource);
                     listed.insert(object.key());
                     send(self.cache.put(object));
                 }
                 Ok(watcher::Event::InitDone) => {
                     self.cache.retain(&before, &listed).into_iter().for_each(|change| send(Some(change)));
-                    before = vec![];
+                    before.clear();
                     if std::mem::take(&mut first) {
                         self.cache.set_listed(group, kind);
                         self.listed.send_modify(|count| *count += 1);
                     }
                 }
-                Ok(watcher::Event::Apply(object)) => send(self.cache.put(stripped(object))),
-                Ok(watcher::Event::Delete(object)) => send(self.cache.remove(&stripped(object))),
+                Ok(watcher::Event::Apply(object)) => send(self.cache.put(object.into_object())),
+                Ok(watcher::Event::Delete(object)) => send(self.cache.remove(&object.into_object())),
                 Err(error) => {
                     tracing::debug!(kind, %error, "watch failed, it starts again");
                     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -224,13 +225,6 @@ impl Watches {
             }
         }
     }
-}
-
-/// Items of a list of built-in kinds do not say what they are; without it they would not be found in the cache.
-fn named(mut object: DynamicObject, resource: &ApiResource) -> DynamicObject {
-    let types = || TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() };
-    object.types.get_or_insert_with(types);
-    object
 }
 
 async fn route(

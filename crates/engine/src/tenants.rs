@@ -13,14 +13,14 @@ use hangar_api::kubeconfig::InlineKubeconfig;
 use hangar_api::{Kind as _, Object, ObjectKey};
 use hangar_planner::step::ClusterName;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject};
+use kube::api::{Api, ApiResource};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 
 use crate::cache::Cache;
-use crate::management::stripped;
+use crate::received::Received;
 
 /// Makes clients from kubeconfigs; a simulation has its own.
 #[async_trait]
@@ -217,6 +217,15 @@ fn refusal(cluster: &ClusterName, error: &hangar_api::kubeconfig::KubeconfigErro
     format!("the kubeconfig in Secret {}/{}-kubeconfig is refused: {error}", cluster.namespace, cluster.name)
 }
 
+/// Of a Node's status only what Machines are told by: lists of images and amounts make up most of it, for each node of each cluster.
+fn slim(node: Received) -> Object {
+    let mut node = node.into_object();
+    if let Some(status) = node.0.get_mut("status").and_then(serde_json::Value::as_object_mut) {
+        status.retain(|field, _| ["addresses", "conditions", "nodeInfo"].contains(&field.as_str()));
+    }
+    node
+}
+
 async fn observe(
     client: Client,
     cluster: ClusterName,
@@ -225,7 +234,7 @@ async fn observe(
     wakes: mpsc::UnboundedSender<ObjectKey>,
 ) {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node"));
-    let api: Api<DynamicObject> = Api::all_with(client, &resource);
+    let api: Api<Received> = Api::all_with(client, &resource);
     let mut stream = Box::pin(watcher(api, watcher::Config::default()));
     let mut listed = BTreeMap::new();
     while let Some(event) = stream.next().await {
@@ -235,7 +244,7 @@ async fn observe(
                 continue;
             }
             Ok(watcher::Event::InitApply(object)) => {
-                let node = stripped(object);
+                let node = slim(object);
                 listed.insert(node.name().to_owned(), Arc::new(node));
                 continue;
             }
@@ -246,7 +255,7 @@ async fn observe(
                 None
             }
             Ok(watcher::Event::Apply(object)) => {
-                let node = Arc::new(stripped(object));
+                let node = Arc::new(slim(object));
                 let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
                 let old = nodes.put(node.clone());
                 if old.is_some_and(|old| !matters(&old, &node)) {
@@ -255,7 +264,7 @@ async fn observe(
                 Some(node)
             }
             Ok(watcher::Event::Delete(object)) => {
-                let node = Arc::new(stripped(object));
+                let node = Arc::new(slim(object));
                 nodes.lock().unwrap_or_else(PoisonError::into_inner).remove(node.name());
                 Some(node)
             }

@@ -3,11 +3,12 @@
 use anyhow::{Context as _, Result, bail};
 use hangar_api::names::CLUSTER_NAME_LABEL;
 use hangar_api::{Kind, Object, kinds, references, registry};
-use hangar_engine::management::{api_of, stripped};
+use hangar_engine::management::api_of;
+use hangar_engine::received::Received;
 use hangar_views::Snapshot;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::api::{Api, ApiResource, ListParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::{GroupVersionKind, TypeMeta};
+use kube::core::GroupVersionKind;
 use kube::{Client, Config};
 
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
@@ -58,7 +59,9 @@ async fn check_reachable(server: &http::Uri) -> Result<()> {
 /// Everything that the tree of a cluster shows; nothing if there is no such cluster.
 pub async fn snapshot(client: &Client, namespace: &str, name: &str) -> Result<Option<Snapshot>> {
     let cluster = Object::named(&hub::<kinds::Cluster>(), kinds::Cluster::KIND, namespace, name);
-    let Some(cluster) = api_of(client, &cluster).get_opt(name).await?.map(stripped) else { return Ok(None) };
+    let Some(cluster) = api_of(client, &cluster).get_opt(name).await?.map(Received::into_object) else {
+        return Ok(None);
+    };
     // A deployment that came before its cluster carries no label yet; what comes from one does.
     let labelled = format!("{CLUSTER_NAME_LABEL}={name}");
     let (infrastructure, control_plane, mut deployments, sets, machines, infrastructure_machines, bootstrap_configs) =
@@ -91,18 +94,14 @@ fn hub<K: Kind>() -> String {
 
 async fn list<K: Kind>(client: &Client, namespace: &str, labels: &str) -> Result<Vec<Object>> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(K::GROUP, K::VERSION, K::KIND));
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let api: Api<Received> = Api::namespaced_with(client.clone(), namespace, &resource);
     let listed = api.list(&ListParams::default().labels(labels)).await?;
-    let typed = |mut object: DynamicObject| {
-        object.types.get_or_insert_with(|| TypeMeta { api_version: hub::<K>(), kind: K::KIND.to_owned() });
-        stripped(object)
-    };
-    Ok(listed.items.into_iter().map(typed).collect())
+    Ok(listed.items.into_iter().map(|object| object.into_listed(&resource)).collect())
 }
 
 async fn referenced(client: &Client, cluster: &Object, pointer: &str) -> Result<Option<Object>> {
     let Some(target) = references::target(cluster, pointer) else { return Ok(None) };
     let Some(facts) = registry::kind(&target.group, &target.kind) else { return Ok(None) };
     let object = Object::named(&facts.hub_api_version(), &target.kind, &target.namespace, &target.name);
-    Ok(api_of(client, &object).get_opt(object.name()).await?.map(stripped))
+    Ok(api_of(client, &object).get_opt(object.name()).await?.map(Received::into_object))
 }

@@ -166,7 +166,8 @@ fn after(store: &Store, version: u64) -> impl Iterator<Item = &Event> {
 }
 
 fn line(what: &str, object: &Value) -> String {
-    format!("{}\n", json!({ "type": what, "object": object }))
+    // The type comes first, as a real API server writes it: a client need not keep the object in suspense until it knows what happened.
+    format!("{{\"type\":\"{what}\",\"object\":{object}}}\n")
 }
 
 fn bookmark(watch: &Watch, annotations: Value) -> String {

@@ -156,13 +156,17 @@ fn says_list(current: &[Value], wanted: &[Value]) -> bool {
 
 /// A short fingerprint of a value; the same on every machine and in every release.
 pub fn fingerprint(value: &Value) -> String {
-    format!("{:016x}", fnv1a(value.to_string().as_bytes()))
+    let mut hash = Fnv1a::default();
+    // Written into the hash as it is produced: fingerprints are taken in each pass of whole objects.
+    let written = serde_json::to_writer(&mut hash, value);
+    debug_assert!(written.is_ok(), "a hash takes everything");
+    format!("{:016x}", hash.0)
 }
 
 /// Letters for names, from any text: five of those that Kubernetes uses for its own random names.
 pub fn name_suffix(text: &str) -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut hash = fnv1a(text.as_bytes());
+    let mut hash = Fnv1a::default().with(text.as_bytes()).0;
     let mut suffix = String::new();
     for _ in 0..5 {
         suffix.push(char::from(ALPHABET[(hash % ALPHABET.len() as u64) as usize]));
@@ -171,8 +175,30 @@ pub fn name_suffix(text: &str) -> String {
     suffix
 }
 
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+/// The hash of that name.
+struct Fnv1a(u64);
+
+impl Default for Fnv1a {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Fnv1a {
+    fn with(self, bytes: &[u8]) -> Self {
+        Self(bytes.iter().fold(self.0, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)))
+    }
+}
+
+impl std::io::Write for Fnv1a {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        *self = Self(self.0).with(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 #[cfg(test)]
