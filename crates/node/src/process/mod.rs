@@ -57,6 +57,7 @@ mod spdy;
 mod status;
 mod terminal;
 mod tokens;
+mod variable_names;
 mod volumes;
 mod watch;
 
