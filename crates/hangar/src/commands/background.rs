@@ -75,6 +75,9 @@ fn spawn(global: &Global, home: &Home, options: &UpOptions) -> Result<Child> {
     if let Some(mirror) = &global.mirror {
         command.arg("--mirror").arg(mirror);
     }
+    if global.insecure_mirror {
+        command.arg("--insecure-mirror");
+    }
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).process_group(0);
     command.spawn().context("could not start the background process")
 }
