@@ -3,6 +3,7 @@
 //! Flows: a key from the queue -> the engine's pass -> reads and facts (one module per kind) -> the planner -> [`executor`]. Holds: controllers read and carry
 //! out; every decision is the planner's; a kind is its two modules and a line in [`CONTROLLERS`].
 
+pub mod access;
 pub mod clouds;
 mod cluster;
 mod data_store;

@@ -22,7 +22,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -70,10 +70,10 @@ pub enum WebhookError {
 /// Serves until told to stop.
 pub async fn serve(
     listener: TcpListener,
-    identity: &WebhookIdentity,
+    mut identity: watch::Receiver<WebhookIdentity>,
     shutdown: CancellationToken,
 ) -> Result<(), WebhookError> {
-    let acceptor = acceptor(identity)?;
+    let mut current = acceptor(&identity.borrow_and_update())?;
     let router = router();
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
@@ -92,7 +92,13 @@ pub async fn serve(
                 }
             },
         };
-        let answering = answer(stream, acceptor.clone(), router.clone());
+        if identity.has_changed().unwrap_or(false) {
+            match acceptor(&identity.borrow_and_update()) {
+                Ok(renewed) => current = renewed,
+                Err(error) => tracing::warn!(%error, "the webhook keeps its certificate"),
+            }
+        }
+        let answering = answer(stream, current.clone(), router.clone());
         tokio::spawn(async move {
             answering.await;
             drop(place);

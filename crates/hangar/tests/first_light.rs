@@ -19,6 +19,7 @@ fn from_a_manifest_to_a_working_cluster_and_back_to_nothing() {
     let substitute = said.split("requested v1.28.10, running ").nth(1).and_then(|rest| rest.split(':').next());
     the_substitution_is_in_an_event_and_a_condition(&plane, substitute.expect(&said));
     the_node_is_what_nova_and_neutron_gave(&plane);
+    no_part_of_the_plane_may_do_more_than_its_work(&plane);
     pods_run_in_the_tenant(&plane);
     many_may_ask_at_once(&plane);
     an_agent_of_konnectivity_is_let_in_by_its_token_alone(&plane);
@@ -68,6 +69,41 @@ fn the_node_is_what_nova_and_neutron_gave(plane: &Plane) {
         .any(|c| c["type"] == "Ready" && c["status"] == "True");
     assert!(ready);
     plane::until("the last taint to go", || self::nodes(plane)[0]["spec"]["taints"].is_null());
+}
+
+/// The whole test runs with these identities; here is what they cannot do.
+fn no_part_of_the_plane_may_do_more_than_its_work(plane: &Plane) {
+    let as_user = |user: &str, words: &str| {
+        let kubeconfig = format!("--kubeconfig={}", plane.home().join("pki").join(format!("{user}.conf")).display());
+        let words: Vec<&str> = words.split_whitespace().collect();
+        plane.run(&[&["kubectl", "--", &kubeconfig], &words[..]].concat())
+    };
+    for (user, words) in [
+        ("hangar-controllers", "create clusterrolebinding all --clusterrole=cluster-admin --user=hangar-controllers"),
+        ("hangar-controllers", "delete namespace kamaji-system"),
+        ("hangar-controllers", "run pod --image=busybox"),
+        ("hangar-controllers", "create token default"),
+        ("hangar-controllers", "delete secrets --all --as=kubernetes-admin"),
+        ("hangar-controllers", "get nodes"),
+        ("hangar-node", "delete secret capi-quickstart-kubeconfig"),
+        ("hangar-node", "create configmap x"),
+        ("hangar-node", "get clusters"),
+        ("hangar-cloud", "create secret generic x"),
+        ("hangar-cloud", "get pods"),
+    ] {
+        let said = as_user(user, words);
+        let errors = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(!said.status.success() && errors.to_lowercase().contains("forbidden"), "{user}: {words}: {said:?}");
+    }
+    for (user, words) in [
+        ("hangar-controllers", "get clusters,secrets"),
+        ("hangar-node", "get pods,secrets -A"),
+        ("hangar-cloud", "get secrets"),
+    ] {
+        assert!(as_user(user, words).status.success(), "{user}: {words}");
+    }
+    let who = plane.ok(&["kubectl", "--", "auth", "whoami"]);
+    assert!(who.contains("kubernetes-admin"), "{who}");
 }
 
 fn pods_run_in_the_tenant(plane: &Plane) {

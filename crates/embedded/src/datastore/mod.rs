@@ -46,14 +46,27 @@ pub async fn install(client: &Client, version: &str, now: Timestamp) -> Result<(
     apply(client, "v1", "Service", NAMESPACE, &service()).await?;
     let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
     let address = services.get(NAME).await?.spec.and_then(|spec| spec.cluster_ip).ok_or(DatastoreError::NoAddress)?;
+    complete_certificates(client, &address, now).await?;
+    apply(client, "apps/v1", "StatefulSet", NAMESPACE, &stateful_set(&address, version)).await?;
+    apply(client, "kamaji.clastix.io/v1alpha1", "DataStore", "", &data_store(&address)).await
+}
+
+/// Issues its certificates anew that are due; etcd reads them again for each connection.
+pub async fn renew(client: &Client, now: Timestamp) -> Result<(), DatastoreError> {
+    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
+    let Some(service) = services.get_opt(NAME).await? else { return Ok(()) };
+    let address = service.spec.and_then(|spec| spec.cluster_ip).ok_or(DatastoreError::NoAddress)?;
+    complete_certificates(client, &address, now).await
+}
+
+async fn complete_certificates(client: &Client, address: &str, now: Timestamp) -> Result<(), DatastoreError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let before = files(secrets.get_opt(CERTIFICATES).await?);
-    let after = certificates::complete(before.clone(), &SystemKeys, &address, now)?;
+    let after = certificates::complete(before.clone(), &SystemKeys, address, now)?;
     if after != before {
         apply(client, "v1", "Secret", NAMESPACE, &certificates(&after)).await?;
     }
-    apply(client, "apps/v1", "StatefulSet", NAMESPACE, &stateful_set(&address, version)).await?;
-    apply(client, "kamaji.clastix.io/v1alpha1", "DataStore", "", &data_store(&address)).await
+    Ok(())
 }
 
 async fn apply(

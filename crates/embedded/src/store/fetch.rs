@@ -57,7 +57,7 @@ impl Store {
                 Ok(false) => to_build.push(component),
                 // Somebody replaced it: a build would hide that.
                 Err(source @ DownloadError::Replaced { .. }) => {
-                    return Err(StoreError::Download { component: component.clone(), source });
+                    return Err(StoreError::Download { component: component.clone(), source: Box::new(source) });
                 }
                 Err(error) => {
                     let reason = error.to_string();

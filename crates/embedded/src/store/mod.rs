@@ -188,9 +188,9 @@ pub enum StoreError {
     #[error("{0} can neither be downloaded nor built: put it into a directory and name that with --components")]
     Unknown(Component),
     #[error("the download site (--mirror) cannot be used")]
-    Mirror(#[source] DownloadError),
+    Mirror(#[source] Box<DownloadError>),
     #[error("could not download {component}")]
-    Download { component: Component, source: DownloadError },
+    Download { component: Component, source: Box<DownloadError> },
     #[error("could not build {names}{after}")]
     Build { names: String, after: String, source: BuildError },
 }
@@ -220,7 +220,8 @@ impl Store {
     /// Whether what the user named can be used, before anything is fetched from there.
     pub fn check_sources(&self) -> Result<(), StoreError> {
         if let Some(mirror) = &self.options.mirror {
-            download::check_scheme(mirror, self.options.insecure_mirror).map_err(StoreError::Mirror)?;
+            download::check_scheme(mirror, self.options.insecure_mirror)
+                .map_err(|error| StoreError::Mirror(Box::new(error)))?;
         }
         self.check_named()
     }
