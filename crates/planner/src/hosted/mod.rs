@@ -19,7 +19,7 @@ use serde_json::Value;
 pub use certificates::Renewal;
 pub use endpoint::addresses;
 pub use phases::{Facts, Hosting, is_available, replicas};
-pub use storage::{DataStoreView, SKIP_CLEANUP_ANNOTATION};
+pub use storage::{DataStoreView, SKIP_CLEANUP_ANNOTATION, prefix_of};
 
 /// The kinds whose control planes are hosted: infrastructure allocates no endpoint for them.
 pub const KINDS: [(&str, &str); 3] = [
