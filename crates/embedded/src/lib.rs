@@ -21,7 +21,7 @@ pub use orphan_processes::end_orphans;
 pub use plane::version::{VersionError, choose as choose_version};
 pub use plane::{
     InitialObject, Plane, PlaneError, PlaneOptions, PlaneProgress, PlaneStage, Prepared, Quiet, RenewableClient,
-    first_to_expire,
+    encrypt_existing, first_to_expire,
 };
 pub use store::{
     ArchiveError, BuildError, Component, Damage, DownloadError, ETCD, KUBERNETES, NAMES, Progress, Silent, Stage,

@@ -60,6 +60,7 @@ pub(super) fn api_server(state: &State, certificates: &Certificates, program: &P
         format!("--etcd-cafile={}", file("etcd-ca.crt")),
         format!("--etcd-certfile={}", file("apiserver-etcd-client.crt")),
         format!("--etcd-keyfile={}", file("apiserver-etcd-client.key")),
+        format!("--encryption-provider-config={}", file("encryption.json")),
         format!("--kubelet-certificate-authority={}", file("ca.crt")),
         format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
         format!("--kubelet-client-key={}", file("kubelet-client.key")),

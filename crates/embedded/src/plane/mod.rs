@@ -8,6 +8,7 @@ mod arguments;
 mod certificates;
 mod client;
 mod diagnosis;
+mod encryption;
 mod initial_objects;
 mod state;
 pub mod version;
@@ -28,6 +29,7 @@ use crate::supervise::{ProcessStatus, Supervised};
 use certificates::Certificates;
 pub use certificates::first_to_expire;
 pub use client::RenewableClient;
+pub use encryption::encrypt_existing;
 pub use initial_objects::InitialObject;
 use state::State;
 
@@ -209,6 +211,7 @@ impl Plane {
         let was_ready = version::keep(home, &options.kubernetes)? && !is_new(home);
         let state = state_with_free_ports(home).await?;
         let certificates = Certificates::prepare(home, &state)?;
+        encryption::configuration(&home.pki())?;
         let (kubeconfig, pki) = (home.kubeconfig(), home.pki());
         let plane = Plane { kubeconfig, pki, state, certificates, wrote_initial_objects: false, processes: vec![] };
         let kubernetes = options.kubernetes.clone();

@@ -109,13 +109,21 @@ async fn serve(home: &Home, store: &Store, options: &DaemonOptions, reporter: &R
     let content = PlaneContent { home: home.clone(), client: client.clone(), address, versions: versions.clone() };
     match unchanged.await? && !plane.wrote_initial_objects() {
         // Everything is there from the last time. Whether somebody changed it since can be seen when all else runs.
-        true => drop(tasks.spawn(log_failure("upkeep", content.until(shutdown.clone())))),
+        true => drop(
+            tasks.spawn(log_failure("upkeep", until(shutdown.clone(), async move { content.install(false).await }))),
+        ),
         false => {
             reporter.stage("installing the definitions");
             content.install(plane.wrote_initial_objects()).await?;
             wait_for_default_service_account(&client).await;
         }
     }
+    let pki = plane.pki().to_owned();
+    let encrypting = {
+        let client = client.clone();
+        async move { hangar_embedded::encrypt_existing(&client, &pki).await }
+    };
+    tasks.spawn(log_failure("encryption of existing Secrets", until(shutdown.clone(), encrypting)));
     if options.gateway_api {
         crate::apply::gateway_api(&client).await?;
     }
@@ -165,12 +173,13 @@ impl PlaneContent {
         let etcd = self.versions.etcd.to_string();
         Ok(hangar_embedded::datastore::install(&self.client, &etcd, jiff::Timestamp::now()).await?)
     }
+}
 
-    async fn until(self, shutdown: CancellationToken) -> Result<()> {
-        tokio::select! {
-            () = shutdown.cancelled() => Ok(()),
-            done = self.install(false) => done,
-        }
+/// Something that may be cut off: it is done again at the next start.
+async fn until<E>(shutdown: CancellationToken, work: impl Future<Output = Result<(), E>>) -> Result<(), E> {
+    tokio::select! {
+        () = shutdown.cancelled() => Ok(()),
+        done = work => done,
     }
 }
 
