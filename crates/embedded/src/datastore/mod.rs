@@ -113,8 +113,8 @@ fn files(secret: Option<Secret>) -> Files {
     data.into_iter().filter_map(|(name, bytes)| Some((name, String::from_utf8(bytes.0).ok()?))).collect()
 }
 
-fn stateful_set(address: &str, version: &str) -> Value {
-    let args = [
+pub(crate) fn arguments(address: &str) -> Vec<String> {
+    vec![
         "--name=etcd-0".to_owned(),
         "--data-dir=/var/lib/etcd/data".into(),
         "--listen-client-urls=https://$(POD_IP):2379".into(),
@@ -136,7 +136,10 @@ fn stateful_set(address: &str, version: &str) -> Value {
         "--auto-compaction-retention=5m".into(),
         "--quota-backend-bytes=8589934592".into(),
         "--enable-grpc-gateway=false".into(),
-    ];
+    ]
+}
+
+fn stateful_set(address: &str, version: &str) -> Value {
     let probe = |path: &str, period: u32, failures: u32| json!({ "httpGet": { "path": path, "port": 2381 }, "periodSeconds": period, "failureThreshold": failures });
     json!({
         "metadata": { "name": NAME, "labels": labels() },
@@ -152,7 +155,7 @@ fn stateful_set(address: &str, version: &str) -> Value {
                         "name": "etcd",
                         "image": format!("registry.k8s.io/etcd:{version}"),
                         "command": ["etcd"],
-                        "args": args,
+                        "args": arguments(address),
                         "env": [{ "name": "POD_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } }],
                         "volumeMounts": [
                             { "name": "data", "mountPath": "/var/lib/etcd" },

@@ -216,6 +216,8 @@ pub fn nth_address(range: &ipnet::IpNet, n: u32) -> String {
 }
 
 #[cfg(test)]
+mod benchmark_tests;
+#[cfg(test)]
 mod snapshots;
 #[cfg(test)]
 pub(crate) mod tests;
