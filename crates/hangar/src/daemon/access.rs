@@ -69,10 +69,12 @@ pub fn initial_objects(now: jiff::Timestamp) -> impl Iterator<Item = InitialObje
 /// Makes it so; what is there already is not written again.
 pub async fn install(client: &Client) -> kube::Result<()> {
     let params = PatchParams::apply(MANAGER).force();
-    for object in objects() {
-        api_of(client, &object).patch(object.name(), &params, &Patch::Apply(&object.0)).await?;
-    }
-    Ok(())
+    let objects = objects();
+    let applied = objects.iter().map(|object| {
+        let (api, params) = (api_of(client, object), &params);
+        async move { api.patch(object.name(), params, &Patch::Apply(&object.0)).await }
+    });
+    futures::future::try_join_all(applied).await.map(drop)
 }
 
 #[cfg(test)]

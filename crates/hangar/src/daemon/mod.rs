@@ -105,7 +105,9 @@ async fn serve(home: &Home, store: &Store, options: &DaemonOptions, reporter: &R
     let clients = Clients::open(&plane).await?;
     let client = clients.administrator();
     // Before anybody uses them; a plane that was just made has them.
-    access::install(&client).await.context("could not install the roles of the plane's parts")?;
+    if !plane.wrote_initial_objects() {
+        access::install(&client).await.context("could not install the roles of the plane's parts")?;
+    }
     let content = PlaneContent { home: home.clone(), client: client.clone(), address, versions: versions.clone() };
     match unchanged.await? && !plane.wrote_initial_objects() {
         // Everything is there from the last time. Whether somebody changed it since can be seen when all else runs.
