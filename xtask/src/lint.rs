@@ -6,15 +6,16 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::{docs, generate, layers, run, sources};
+use crate::{dependencies, docs, generate, layers, run, sources};
 
 /// Runs every check and fails with the number of those that failed.
 pub fn run(root: &Path) -> Result<()> {
-    let checks: [(&str, &dyn Fn() -> Result<()>); 6] = [
+    let checks: [(&str, &dyn Fn() -> Result<()>); 7] = [
         ("formatting", &|| run::to_success(run::cargo(root, &["fmt", "--all", "--check"]))),
         ("generated code", &|| generate::run(root, true)),
         ("layers", &|| none(layers::violations(root)?)),
         ("source files", &|| none(sources::violations(root)?)),
+        ("dependencies", &|| none(dependencies::violations(root)?)),
         ("links", &|| none(docs::violations(root)?)),
         ("clippy", &|| {
             let arguments = ["clippy", "--quiet", "--workspace", "--all-targets", "--", "-D", "warnings"];

@@ -5,6 +5,7 @@
 mod bench;
 mod cloud_init;
 mod conformance;
+mod dependencies;
 mod docs;
 mod fuzz;
 mod generate;
@@ -37,7 +38,7 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Formatting, clippy, layering, purity of the core, generated code, lengths of files, links
+    /// Formatting, clippy, layering, purity of the core, generated code, lengths of files, licences and sources of dependencies, links
     Lint,
     /// What CI runs: lint, components, all tests
     Test(test::Options),
@@ -68,6 +69,12 @@ enum Command {
     },
     /// The Kubernetes e2e suite against a plane of its own: what applies to pods that are processes (takes an hour or two)
     Conformance(conformance::Options),
+    /// Write the dependency tree of the release binary as a bill of materials (CycloneDX JSON)
+    Sbom {
+        /// The file (default: target/hangar.cdx.json)
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
     /// Check the links of all documents, and build the book if mdbook is installed
     Docs,
 }
@@ -96,6 +103,7 @@ fn execute(command: Command) -> Result<()> {
         Command::CloudInit { record } => cloud_init::run(&root, record),
         Command::OpenstackReal { what } => openstack_real::run(&root, &what),
         Command::Conformance(options) => conformance::run(&root, &options),
+        Command::Sbom { output } => dependencies::sbom::run(&root, output),
         Command::Docs => docs::run(&root),
     }
 }

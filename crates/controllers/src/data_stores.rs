@@ -9,15 +9,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hangar_api::ObjectKey;
+use hangar_api::{Object, ObjectKey};
 use hangar_planner::Reason;
-use hangar_planner::data_store::Member;
+use hangar_planner::data_store::{Member, StoreFacts};
 use hangar_planner::hosted::DataStoreView;
 use hangar_planner::step::{DataStoreCall, Signer};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::Context;
+use crate::data_store_usage::{Tenant, UsagePage};
 use crate::etcd::{Etcd, EtcdError};
 
 /// A store that was not used for so long is reached by a new connection.
@@ -39,6 +40,9 @@ pub trait DataStores: Send + Sync {
 
     /// What each member says of itself.
     async fn members(&self, access: &DataStoreAccess) -> Vec<Member>;
+
+    /// How much is below a prefix, from a key on.
+    async fn usage(&self, access: &DataStoreAccess, prefix: &str, from: &[u8]) -> Result<UsagePage, String>;
 }
 
 /// Real etcd clusters: one connection for each.
@@ -85,6 +89,11 @@ impl DataStores for EtcdDataStores {
             Err(_) => vec![],
         }
     }
+
+    async fn usage(&self, access: &DataStoreAccess, prefix: &str, from: &[u8]) -> Result<UsagePage, String> {
+        let etcd = self.etcd(access).map_err(|error| error.to_string())?;
+        etcd.usage(prefix, from).await.map_err(|error| error.to_string())
+    }
 }
 
 /// What a planner needs to know of a DataStore.
@@ -95,12 +104,13 @@ pub async fn view(context: &Context, store: &ObjectKey) -> DataStoreView {
     }
 }
 
-/// The members of a store; none if it cannot be used, which others report.
-pub async fn members(context: &Context, store: &ObjectKey) -> Vec<Member> {
-    match resolve(context, store).await {
-        Ok((access, _)) => context.data_stores.members(&access).await,
-        Err(_) => vec![],
-    }
+/// What a store says of its members and tenants; nothing if it cannot be used, which others report.
+pub async fn facts(context: &Context, store: &Object, tenants: Vec<Tenant>) -> StoreFacts {
+    let Ok((access, _)) = resolve(context, &store.key()).await else { return StoreFacts::default() };
+    let members = context.data_stores.members(&access).await;
+    let in_use = members.iter().map(|member| member.in_use).max().unwrap_or_default();
+    let (usage, measuring) = context.usage.look(&*context.data_stores, &access, store, in_use, tenants).await;
+    StoreFacts { members, usage, measuring }
 }
 
 /// Makes one call.

@@ -3,9 +3,11 @@
 //! Flows: a key from the queue -> the engine's pass -> reads and facts (one module per kind) -> the planner -> [`executor`]. Holds: controllers read and carry
 //! out; every decision is the planner's; a kind is its two modules and a line in [`CONTROLLERS`].
 
+pub mod access;
 pub mod clouds;
 mod cluster;
 mod data_store;
+pub mod data_store_usage;
 pub mod data_stores;
 mod etcd;
 mod executor;
@@ -76,6 +78,8 @@ pub struct Context {
     pub clouds: clouds::Clouds,
     pub data_stores: Arc<dyn data_stores::DataStores>,
     pub keys: Arc<dyn Keys>,
+    /// What tenants of data stores use.
+    pub usage: data_store_usage::Usage,
     /// Secrets that nobody labelled for us.
     pub secrets: Secrets,
 }
@@ -128,6 +132,7 @@ pub fn engine(surroundings: Surroundings) -> Engine<Context> {
         clouds: clouds::Clouds::new(transports),
         data_stores,
         keys,
+        usage: data_store_usage::Usage::default(),
         secrets: Secrets::default(),
     };
     Engine { client, cache, changes, changed, wakes, controllers, context: Arc::new(context), workers }

@@ -176,6 +176,8 @@ async fn a_store_of_three_works_with_one_member_down() {
         etcd.defragment(&member.endpoint).await.unwrap();
     }
 
+    what_is_below_a_prefix_is_measured_to_the_byte(&etcd).await;
+
     let peer = cluster.members[0].peer.clone();
     let tenant = cluster.leaf(&cluster.ca, "a-tenant");
     assert!(!cluster.opens(&peer, &cluster.peer_ca, tenant).await, "a tenant's certificate opens the peer port");
@@ -192,4 +194,25 @@ async fn a_store_of_three_works_with_one_member_down() {
     assert!(!left[0].answers && left[1].answers && left[2].answers);
     etcd.delete_tenant(OWNER, "u", "r", "/r/").await.unwrap();
     assert_eq!(etcd.count("/").await.unwrap(), 0);
+}
+
+/// More keys than the first request asks for: those of the register of tenants, which are known.
+async fn what_is_below_a_prefix_is_measured_to_the_byte(etcd: &Etcd) {
+    assert_eq!(etcd.usage("/hangar/", b"/hangar/").await.unwrap().bytes, 0);
+    let names: Vec<String> = (0..40).map(|number| format!("tenant-{number}")).collect();
+    let mut expected = 0;
+    for name in &names {
+        etcd.create_tenant(OWNER, name, name, &format!("/{name}/")).await.unwrap();
+        let keys = [format!("/hangar/tenants/users/{name}"), format!("/hangar/tenants/schemas/{name}")];
+        expected += keys.iter().map(|key| (key.len() + OWNER.len()) as u64).sum::<u64>();
+    }
+    // Any member is asked, and one that follows may be a moment behind.
+    let mut found = etcd.usage("/hangar/", b"/hangar/").await.unwrap();
+    while found.bytes < expected {
+        found = etcd.usage("/hangar/", b"/hangar/").await.unwrap();
+    }
+    assert_eq!((found.bytes, found.next), (expected, None));
+    for name in &names {
+        etcd.delete_tenant(OWNER, name, name, &format!("/{name}/")).await.unwrap();
+    }
 }

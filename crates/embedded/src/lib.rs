@@ -7,6 +7,7 @@
 pub mod datastore;
 pub mod disk_space;
 mod home;
+pub mod identities;
 mod net;
 mod orphan_processes;
 mod plane;
@@ -18,7 +19,10 @@ pub use home::{Home, HomeError, HomeLock};
 pub use net::{LoopbackNet, NetError};
 pub use orphan_processes::end_orphans;
 pub use plane::version::{VersionError, choose as choose_version};
-pub use plane::{InitialObject, Plane, PlaneError, PlaneOptions, PlaneProgress, PlaneStage, Prepared, Quiet};
+pub use plane::{
+    InitialObject, Plane, PlaneError, PlaneOptions, PlaneProgress, PlaneStage, Prepared, Quiet, RenewableClient,
+    encrypt_existing, first_to_expire,
+};
 pub use store::{
     ArchiveError, BuildError, Component, Damage, DownloadError, ETCD, KUBERNETES, NAMES, Progress, Silent, Stage,
     Store, StoreError, StoreOptions, StoredComponent, Substitution, default_directory, default_version,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use hangar_node::process::{Child, Run};
 use jiff::Timestamp;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -29,6 +30,7 @@ pub(crate) struct Supervised {
     status: Arc<Mutex<ProcessStatus>>,
     run: Run,
     stop: CancellationToken,
+    restart: Arc<Notify>,
     task: tokio::task::JoinHandle<()>,
 }
 
@@ -37,8 +39,9 @@ impl Supervised {
         let status = ProcessStatus { name: name.to_owned(), pid: None, restarts: 0, since: Timestamp::now() };
         let status = Arc::new(Mutex::new(status));
         let stop = CancellationToken::new();
-        let task = tokio::spawn(keep_running(run.clone(), status.clone(), stop.clone()));
-        Self { status, run, stop, task }
+        let restart = Arc::new(Notify::new());
+        let task = tokio::spawn(keep_running(run.clone(), status.clone(), stop.clone(), restart.clone()));
+        Self { status, run, stop, restart, task }
     }
 
     pub fn status(&self) -> Option<ProcessStatus> {
@@ -53,13 +56,22 @@ impl Supervised {
         &self.run.log
     }
 
+    pub fn is(&self, name: &str) -> bool {
+        self.status.lock().is_ok_and(|status| status.name == name)
+    }
+
+    /// Ends the process, and starts it again at once.
+    pub fn restart(&self) {
+        self.restart.notify_one();
+    }
+
     pub async fn stop(self) {
         self.stop.cancel();
         let _ = self.task.await;
     }
 }
 
-async fn keep_running(run: Run, status: Arc<Mutex<ProcessStatus>>, stop: CancellationToken) {
+async fn keep_running(run: Run, status: Arc<Mutex<ProcessStatus>>, stop: CancellationToken, restart: Arc<Notify>) {
     let mut pause = FIRST_PAUSE;
     loop {
         let started = Instant::now();
@@ -68,6 +80,11 @@ async fn keep_running(run: Run, status: Arc<Mutex<ProcessStatus>>, stop: Cancell
                 note(&status, |status| status.pid = Some(child.pid()));
                 tokio::select! {
                     ended = child.wait() => tracing::warn!(program = %run.program.display(), ?ended, log = %run.log.display(), "exited unexpectedly"),
+                    () = restart.notified() => {
+                        child.end(GRACE).await;
+                        note(&status, |status| status.pid = None);
+                        continue;
+                    }
                     () = stop.cancelled() => {
                         child.end(GRACE).await;
                         note(&status, |status| status.pid = None);

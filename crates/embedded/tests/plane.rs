@@ -12,6 +12,7 @@ use hangar_embedded::{Home, Plane, PlaneOptions, Quiet, Store, StoreOptions};
 use hangar_node::process::{KubeletTls, NodeError, NodeOptions};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, PersistentVolume, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
@@ -49,6 +50,7 @@ impl Node {
             }),
         };
         let client = plane.client().await.unwrap();
+        allow_kubelet_client(&client).await;
         let task = tokio::spawn(hangar_node::process::run(client, Arc::new(store.clone()), options, shutdown.clone()));
         Self { task, shutdown }
     }
@@ -57,6 +59,18 @@ impl Node {
         self.shutdown.cancel();
         self.task.await.unwrap().unwrap();
     }
+}
+
+/// The API server asks the node for logs as a user of its own, which whoever installs the plane has to allow.
+async fn allow_kubelet_client(client: &Client) {
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "apiVersion": format!("{group}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": "kubelet-client"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "system:kubelet-api-admin"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": hangar_embedded::identities::KUBELET_CLIENT}],
+    });
+    let api: Api<ClusterRoleBinding> = Api::all(client.clone());
+    api.patch("kubelet-client", &PatchParams::apply("test"), &Patch::Apply(binding)).await.unwrap();
 }
 
 /// Waits until some object of a kind is as wanted, and returns it.

@@ -80,6 +80,7 @@ fn store(directory: &Path, site: &Site, substitution: Substitution) -> Store {
     Store::new(StoreOptions {
         directory: directory.into(),
         mirror: Some(site.url.clone()),
+        insecure_mirror: true,
         download: false,
         path_lookup: false,
         substitution,

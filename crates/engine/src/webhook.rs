@@ -22,7 +22,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
@@ -70,10 +70,10 @@ pub enum WebhookError {
 /// Serves until told to stop.
 pub async fn serve(
     listener: TcpListener,
-    identity: &WebhookIdentity,
+    mut identity: watch::Receiver<WebhookIdentity>,
     shutdown: CancellationToken,
 ) -> Result<(), WebhookError> {
-    let acceptor = acceptor(identity)?;
+    let mut current = acceptor(&identity.borrow_and_update())?;
     let router = router();
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
@@ -92,7 +92,13 @@ pub async fn serve(
                 }
             },
         };
-        let answering = answer(stream, acceptor.clone(), router.clone());
+        if identity.has_changed().unwrap_or(false) {
+            match acceptor(&identity.borrow_and_update()) {
+                Ok(renewed) => current = renewed,
+                Err(error) => tracing::warn!(%error, "the webhook keeps its certificate"),
+            }
+        }
+        let answering = answer(stream, current.clone(), router.clone());
         tokio::spawn(async move {
             answering.await;
             drop(place);
@@ -217,5 +223,37 @@ mod tests {
         }
         let good = sent("POST /admit HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}").await;
         assert!(good.starts_with("HTTP/1.1 200"), "{good}");
+    }
+
+    /// What is shown to somebody who connects now.
+    async fn shown(address: std::net::SocketAddr) -> CertificateDer<'static> {
+        let connector = tokio_rustls::TlsConnector::from(Arc::new(hangar_pki::unverified_client().unwrap()));
+        let stream = TcpStream::connect(address).await.unwrap();
+        let stream = connector.connect(address.ip().into(), stream).await.unwrap();
+        stream.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
+    }
+
+    #[tokio::test]
+    async fn a_renewed_certificate_is_shown_from_the_next_connection_on() {
+        let made = || WebhookIdentity::create(&hangar_pki::SystemKeys, "127.0.0.1", Timestamp::now()).unwrap();
+        let of = |identity: &WebhookIdentity| {
+            CertificateDer::from_pem_slice(identity.server.certificate_pem.as_bytes()).unwrap().into_owned()
+        };
+        let (first, second) = (made(), made());
+        let (before, after) = (of(&first), of(&second));
+        let (renewed, identity) = watch::channel(first);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let shutdown = CancellationToken::new();
+        let serving = tokio::spawn(serve(listener, identity, shutdown.clone()));
+        assert_eq!(shown(address).await, before);
+        renewed.send_replace(second);
+        assert_eq!(shown(address).await, after);
+        // One that cannot be used changes nothing.
+        let broken = CertifiedKey { certificate_pem: "nothing".into(), key_pem: "nothing".into() };
+        renewed.send_replace(WebhookIdentity { ca_pem: String::new(), server: broken });
+        assert_eq!(shown(address).await, after);
+        shutdown.cancel();
+        serving.await.unwrap().unwrap();
     }
 }

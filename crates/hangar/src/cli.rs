@@ -26,6 +26,9 @@ pub struct Global {
     /// Download site with the layout of dl.k8s.io
     #[arg(long, global = true, value_name = "URL")]
     pub mirror: Option<String>,
+    /// Allow a download site without TLS
+    #[arg(long, global = true)]
+    pub insecure_mirror: bool,
     /// Namespace
     #[arg(long, short, global = true, default_value = "default", value_name = "NAME")]
     pub namespace: String,

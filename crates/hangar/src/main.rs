@@ -11,9 +11,13 @@ mod manifest;
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn main() -> ExitCode {
     let cli = cli::Cli::parse();
+    if let Err(error) = no_core_dumps() {
+        return failed(&anyhow::Error::new(error).context("could not switch core dumps off"));
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return failed(&error.into()),
@@ -22,6 +26,12 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => failed(&error),
     }
+}
+
+/// Memory holds keys and credentials, and a core dump would write it to a file that is not ours to protect. Programs that are started from here inherit
+/// the limit: the plane's own, and those of pods.
+fn no_core_dumps() -> rustix::io::Result<()> {
+    setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })
 }
 
 /// What went wrong, each cause on a line of its own.

@@ -47,7 +47,8 @@ fn without_go_and_without_a_network_the_ways_out_are_named() {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_hangar"));
     command.env("HANGAR_HOME", plane.home()).env("HANGAR_COMPONENTS", empty.path()).env("PATH", empty.path());
     // Nobody listens there: a network that is not there answers no faster.
-    let output = command.args(["--mirror", "http://127.0.0.1:9", "components", "fetch"]).output().unwrap();
+    let output =
+        command.args(["--mirror", "http://127.0.0.1:9", "--insecure-mirror", "components", "fetch"]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success());
     for word in ["Go", "--components", "--mirror"] {

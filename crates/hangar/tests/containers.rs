@@ -41,6 +41,8 @@ fn a_root_of_its_own(plane: &Plane) {
         ("echo x > /drawer/y; cat left/drawer/y", "x"),
         ("stat -f -c %T /memory", "tmpfs"),
         ("hostname; cat /etc/hostname", "a-house\na-house"),
+        ("cat given; printenv my.password", "s3cr3t word\ns3cr3t word"),
+        ("ulimit -c -H", "0"),
         ("cat /var/run/secrets/kubernetes.io/serviceaccount/namespace", "default"),
         ("echo mine > /etc/of-hangar-test && cat /etc/of-hangar-test", "mine"),
     ];

@@ -19,9 +19,11 @@ fn from_a_manifest_to_a_working_cluster_and_back_to_nothing() {
     let substitute = said.split("requested v1.28.10, running ").nth(1).and_then(|rest| rest.split(':').next());
     the_substitution_is_in_an_event_and_a_condition(&plane, substitute.expect(&said));
     the_node_is_what_nova_and_neutron_gave(&plane);
+    no_part_of_the_plane_may_do_more_than_its_work(&plane);
     pods_run_in_the_tenant(&plane);
     many_may_ask_at_once(&plane);
     an_agent_of_konnectivity_is_let_in_by_its_token_alone(&plane);
+    the_shared_etcd_uses_a_renewed_certificate_at_once(&plane);
     scale(&plane);
     wrong_user_data_keeps_a_node_out(&plane);
     the_clouds_words_are_shown_and_it_heals(&plane);
@@ -68,6 +70,41 @@ fn the_node_is_what_nova_and_neutron_gave(plane: &Plane) {
         .any(|c| c["type"] == "Ready" && c["status"] == "True");
     assert!(ready);
     plane::until("the last taint to go", || self::nodes(plane)[0]["spec"]["taints"].is_null());
+}
+
+/// The whole test runs with these identities; here is what they cannot do.
+fn no_part_of_the_plane_may_do_more_than_its_work(plane: &Plane) {
+    let as_user = |user: &str, words: &str| {
+        let kubeconfig = format!("--kubeconfig={}", plane.home().join("pki").join(format!("{user}.conf")).display());
+        let words: Vec<&str> = words.split_whitespace().collect();
+        plane.run(&[&["kubectl", "--", &kubeconfig], &words[..]].concat())
+    };
+    for (user, words) in [
+        ("hangar-controllers", "create clusterrolebinding all --clusterrole=cluster-admin --user=hangar-controllers"),
+        ("hangar-controllers", "delete namespace kamaji-system"),
+        ("hangar-controllers", "run pod --image=busybox"),
+        ("hangar-controllers", "create token default"),
+        ("hangar-controllers", "delete secrets --all --as=kubernetes-admin"),
+        ("hangar-controllers", "get nodes"),
+        ("hangar-node", "delete secret capi-quickstart-kubeconfig"),
+        ("hangar-node", "create configmap x"),
+        ("hangar-node", "get clusters"),
+        ("hangar-cloud", "create secret generic x"),
+        ("hangar-cloud", "get pods"),
+    ] {
+        let said = as_user(user, words);
+        let errors = String::from_utf8_lossy(&said.stderr).into_owned();
+        assert!(!said.status.success() && errors.to_lowercase().contains("forbidden"), "{user}: {words}: {said:?}");
+    }
+    for (user, words) in [
+        ("hangar-controllers", "get clusters,secrets"),
+        ("hangar-node", "get pods,secrets -A"),
+        ("hangar-cloud", "get secrets"),
+    ] {
+        assert!(as_user(user, words).status.success(), "{user}: {words}");
+    }
+    let who = plane.ok(&["kubectl", "--", "auth", "whoami"]);
+    assert!(who.contains("kubernetes-admin"), "{who}");
 }
 
 fn pods_run_in_the_tenant(plane: &Plane) {
@@ -167,6 +204,41 @@ impl Drop for Agent {
         drop(self.process.kill());
         drop(self.process.wait());
     }
+}
+
+/// As the plane renews it: in its Secret, and nobody is restarted.
+fn the_shared_etcd_uses_a_renewed_certificate_at_once(plane: &Plane) {
+    use base64::Engine as _;
+    use rustls_pki_types::pem::PemObject as _;
+    let base64 = base64::engine::general_purpose::STANDARD;
+    let read = |what: &str| plane.kubectl(&["get", "-n", "kamaji-system", what, "-o", "json"]);
+    let read = |what: &str| serde_json::from_str::<Value>(&read(what)).unwrap();
+    let (secret, service) = (read("secret/etcd-certs"), read("service/etcd"));
+    let text = |name: &str| String::from_utf8(base64.decode(secret["data"][name].as_str().unwrap()).unwrap()).unwrap();
+    let address = service["spec"]["clusterIP"].as_str().unwrap();
+    let authority = hangar_pki::Authority::load(&text("ca.crt"), &text("ca.key")).unwrap();
+    let leaf = hangar_pki::Leaf::server("etcd-server", [address.to_owned()]);
+    let leaf = hangar_pki::Leaf { usage: hangar_pki::Usage::ServerAndClient, ..leaf };
+    let issued = authority.issue(&hangar_pki::SystemKeys, &leaf, jiff::Timestamp::now()).unwrap();
+    let data = json!({ "data": {
+        "server.crt": base64.encode(&issued.certificate_pem), "server.key": base64.encode(&issued.key_pem),
+    } });
+    plane.kubectl(&["patch", "-n", "kamaji-system", "secret/etcd-certs", "--type=merge", "-p", &data.to_string()]);
+    let wanted = rustls_pki_types::CertificateDer::from_pem_slice(issued.certificate_pem.as_bytes()).unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let shown = || {
+        runtime.block_on(async {
+            let config = std::sync::Arc::new(hangar_pki::unverified_client().unwrap());
+            let address: std::net::SocketAddr = format!("{address}:2379").parse().unwrap();
+            let stream = tokio::net::TcpStream::connect(address).await.ok()?;
+            let stream = tokio_rustls::TlsConnector::from(config).connect(address.ip().into(), stream).await.ok()?;
+            Some(stream.get_ref().1.peer_certificates()?.first()?.clone().into_owned())
+        })
+    };
+    plane::until("the shared etcd to show its new certificate", || shown().as_ref() == Some(&wanted));
+    let pods = read("pods");
+    assert_eq!(pods["items"][0]["status"]["containerStatuses"][0]["restartCount"], 0);
+    plane.tenant(CLUSTER, &["get", "namespaces"]);
 }
 
 fn scale(plane: &Plane) {

@@ -26,6 +26,9 @@ fn three_at_once(plane: &Plane, arguments: &[&str]) {
     });
 }
 
+/// Of the controllers, the node and the cloud, and the binding of the API server's client of kubelets.
+const ROLES_AND_BINDINGS: usize = 3 + 4;
+
 /// The API server must find nothing to write about definitions that it was given, and ours must stay ours.
 #[test]
 fn a_new_plane_has_its_definitions_from_the_start_and_keeps_them() {
@@ -33,8 +36,8 @@ fn a_new_plane_has_its_definitions_from_the_start_and_keeps_them() {
     three_at_once(&plane, &["up"]);
     let first = definitions(&plane);
     assert_eq!(first.len(), hangar_api::crds::definitions(None).len());
-    // The first revision is 2; with the definitions comes the account of the pods.
-    let given = 1 + first.len() + 1;
+    // The first revision is 2; with the definitions come the account of the pods, and the roles and bindings of the plane's parts.
+    let given = 1 + first.len() + 1 + ROLES_AND_BINDINGS;
     for definition in &first {
         let (name, metadata) = (&definition["metadata"]["name"], &definition["metadata"]);
         assert_eq!(metadata["generation"], 1, "{name} was written again");

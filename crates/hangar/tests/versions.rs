@@ -127,7 +127,7 @@ fn a_version_that_is_not_at_hand_is_fetched_while_its_pods_wait() {
     let usual = hangar_embedded::default_directory();
     let plane = Plane::with(&[("HANGAR_COMPONENTS", own_store.path().to_str().unwrap())]);
     let usual = usual.to_str().unwrap();
-    let up = ["up", "--components", usual, "--mirror", &url];
+    let up = ["up", "--components", usual, "--mirror", &url, "--insecure-mirror"];
     plane.ok(&up);
 
     // Two pods of one version wait for one download; others are not held up.

@@ -1,6 +1,8 @@
 //! DataStore: where control planes keep their data, shared by many.
-//! Flows: who uses it -> what its members say -> defragmentation -> status. Holds: a store in use is not let go; members are defragmented one after the
+//! Flows: who uses it -> what its members say, and how much tenants use -> defragmentation -> status. Holds: a store in use is not let go; members are defragmented one after the
 //! other, the leader last, and only while all of them answer.
+
+pub mod quota;
 
 use std::time::Duration;
 
@@ -10,6 +12,8 @@ use hangar_api::kinds::{DataStore, KamajiControlPlane};
 use jiff::Timestamp;
 
 use crate::step::{DataStoreCall, Effect};
+use quota::TenantUsage;
+
 use crate::{Absorb, Phase, Phases, Planner, Progress, Report, Shared, Step, intent};
 
 pub struct DataStores;
@@ -18,6 +22,8 @@ type World = crate::World<DataStores>;
 
 /// How often the members are asked: files grow over hours.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
+/// Others have their turn in between.
+const GO_ON_MEASURING: Duration = Duration::from_secs(15);
 /// Less than this is not worth that a member answers nobody meanwhile.
 const WORTHWHILE: u64 = 128 << 20;
 
@@ -36,6 +42,10 @@ pub struct Member {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreFacts {
     pub members: Vec<Member>,
+    /// Of tenants, where it was measured.
+    pub usage: Vec<TenantUsage>,
+    /// Not all of them have been measured yet.
+    pub measuring: bool,
 }
 
 impl Absorb for StoreFacts {
@@ -65,7 +75,8 @@ impl Planner for DataStores {
     }
 
     fn recheck(world: &World, _now: Timestamp) -> Option<Duration> {
-        (!used_by(world).is_empty()).then_some(LOOK_AGAIN)
+        let again = if world.facts.measuring { GO_ON_MEASURING } else { LOOK_AGAIN };
+        (!used_by(world).is_empty()).then_some(again)
     }
 
     fn status(world: &World, progress: &Progress, report: &mut Report<DataStore>) {
@@ -82,6 +93,7 @@ impl Planner for DataStores {
             )
         });
         report.conditions.extend(members_answer(world));
+        report.conditions.extend(quota::condition(world.object(), &world.facts.usage));
     }
 }
 

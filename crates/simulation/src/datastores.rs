@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
+use hangar_controllers::data_store_usage::UsagePage;
 use hangar_controllers::data_stores::{DataStoreAccess, DataStores};
 use hangar_planner::data_store::Member;
 use hangar_planner::step::DataStoreCall;
@@ -72,5 +73,10 @@ impl DataStores for MemoryDatastores {
 
     async fn members(&self, _access: &DataStoreAccess) -> Vec<Member> {
         vec![]
+    }
+
+    /// Tenants have no keys in here.
+    async fn usage(&self, _access: &DataStoreAccess, _prefix: &str, _from: &[u8]) -> Result<UsagePage, String> {
+        Ok(UsagePage::default())
     }
 }

@@ -19,6 +19,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 mod maintenance;
 mod tenants;
+mod usage;
 mod wire;
 
 use wire::*;
@@ -122,7 +123,7 @@ impl Etcd {
     }
 
     pub async fn count(&self, prefix: &str) -> Result<i64, EtcdError> {
-        let request = Range { key: prefix.into(), range_end: end_of(prefix), count_only: true };
+        let request = Range { key: prefix.into(), range_end: end_of(prefix), count_only: true, ..Range::default() };
         self.call::<_, RangeAnswer>("KV/Range", &request).await.map(|answer| answer.count)
     }
 

@@ -66,7 +66,7 @@ impl Etcd {
     }
 
     async fn value(&self, key: &str) -> Result<Option<String>, EtcdError> {
-        let request = Range { key: key.into(), range_end: vec![], count_only: false };
+        let request = Range { key: key.into(), ..Range::default() };
         let answer = self.call::<_, RangeAnswer>("KV/Range", &request).await?;
         Ok(answer.pairs.into_iter().next().map(|pair| String::from_utf8_lossy(&pair.value).into_owned()))
     }

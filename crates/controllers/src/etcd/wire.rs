@@ -81,6 +81,11 @@ pub struct Range {
     pub key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     pub range_end: Vec<u8>,
+    #[prost(int64, tag = "3")]
+    pub limit: i64,
+    /// Any member may answer by itself.
+    #[prost(bool, tag = "7")]
+    pub serializable: bool,
     #[prost(bool, tag = "9")]
     pub count_only: bool,
 }
@@ -89,12 +94,16 @@ pub struct Range {
 pub struct RangeAnswer {
     #[prost(message, repeated, tag = "2")]
     pub pairs: Vec<KeyValue>,
+    #[prost(bool, tag = "3")]
+    pub more: bool,
     #[prost(int64, tag = "4")]
     pub count: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub struct KeyValue {
+    #[prost(bytes = "vec", tag = "1")]
+    pub key: Vec<u8>,
     #[prost(bytes = "vec", tag = "5")]
     pub value: Vec<u8>,
 }

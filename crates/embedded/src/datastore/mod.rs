@@ -46,14 +46,27 @@ pub async fn install(client: &Client, version: &str, now: Timestamp) -> Result<(
     apply(client, "v1", "Service", NAMESPACE, &service()).await?;
     let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
     let address = services.get(NAME).await?.spec.and_then(|spec| spec.cluster_ip).ok_or(DatastoreError::NoAddress)?;
+    complete_certificates(client, &address, now).await?;
+    apply(client, "apps/v1", "StatefulSet", NAMESPACE, &stateful_set(&address, version)).await?;
+    apply(client, "kamaji.clastix.io/v1alpha1", "DataStore", "", &data_store(&address)).await
+}
+
+/// Issues its certificates anew that are due; etcd reads them again for each connection.
+pub async fn renew(client: &Client, now: Timestamp) -> Result<(), DatastoreError> {
+    let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
+    let Some(service) = services.get_opt(NAME).await? else { return Ok(()) };
+    let address = service.spec.and_then(|spec| spec.cluster_ip).ok_or(DatastoreError::NoAddress)?;
+    complete_certificates(client, &address, now).await
+}
+
+async fn complete_certificates(client: &Client, address: &str, now: Timestamp) -> Result<(), DatastoreError> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
     let before = files(secrets.get_opt(CERTIFICATES).await?);
-    let after = certificates::complete(before.clone(), &SystemKeys, &address, now)?;
+    let after = certificates::complete(before.clone(), &SystemKeys, address, now)?;
     if after != before {
         apply(client, "v1", "Secret", NAMESPACE, &certificates(&after)).await?;
     }
-    apply(client, "apps/v1", "StatefulSet", NAMESPACE, &stateful_set(&address, version)).await?;
-    apply(client, "kamaji.clastix.io/v1alpha1", "DataStore", "", &data_store(&address)).await
+    Ok(())
 }
 
 async fn apply(
@@ -100,8 +113,8 @@ fn files(secret: Option<Secret>) -> Files {
     data.into_iter().filter_map(|(name, bytes)| Some((name, String::from_utf8(bytes.0).ok()?))).collect()
 }
 
-fn stateful_set(address: &str, version: &str) -> Value {
-    let args = [
+pub(crate) fn arguments(address: &str) -> Vec<String> {
+    vec![
         "--name=etcd-0".to_owned(),
         "--data-dir=/var/lib/etcd/data".into(),
         "--listen-client-urls=https://$(POD_IP):2379".into(),
@@ -123,7 +136,10 @@ fn stateful_set(address: &str, version: &str) -> Value {
         "--auto-compaction-retention=5m".into(),
         "--quota-backend-bytes=8589934592".into(),
         "--enable-grpc-gateway=false".into(),
-    ];
+    ]
+}
+
+fn stateful_set(address: &str, version: &str) -> Value {
     let probe = |path: &str, period: u32, failures: u32| json!({ "httpGet": { "path": path, "port": 2381 }, "periodSeconds": period, "failureThreshold": failures });
     json!({
         "metadata": { "name": NAME, "labels": labels() },
@@ -139,7 +155,7 @@ fn stateful_set(address: &str, version: &str) -> Value {
                         "name": "etcd",
                         "image": format!("registry.k8s.io/etcd:{version}"),
                         "command": ["etcd"],
-                        "args": args,
+                        "args": arguments(address),
                         "env": [{ "name": "POD_IP", "valueFrom": { "fieldRef": { "fieldPath": "status.podIP" } } }],
                         "volumeMounts": [
                             { "name": "data", "mountPath": "/var/lib/etcd" },

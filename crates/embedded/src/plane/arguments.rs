@@ -49,6 +49,7 @@ pub(super) fn api_server(state: &State, certificates: &Certificates, program: &P
         "--endpoint-reconciler-type=none".into(),
         format!("--service-cluster-ip-range={}", state.network.services()),
         "--allow-privileged=true".into(),
+        "--anonymous-auth=false".into(),
         "--authorization-mode=Node,RBAC".into(),
         "--enable-admission-plugins=NodeRestriction".into(),
         "--enable-bootstrap-token-auth=true".into(),
@@ -60,9 +61,10 @@ pub(super) fn api_server(state: &State, certificates: &Certificates, program: &P
         format!("--etcd-cafile={}", file("etcd-ca.crt")),
         format!("--etcd-certfile={}", file("apiserver-etcd-client.crt")),
         format!("--etcd-keyfile={}", file("apiserver-etcd-client.key")),
+        format!("--encryption-provider-config={}", file("encryption.json")),
         format!("--kubelet-certificate-authority={}", file("ca.crt")),
-        format!("--kubelet-client-certificate={}", file("apiserver-kubelet-client.crt")),
-        format!("--kubelet-client-key={}", file("apiserver-kubelet-client.key")),
+        format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
+        format!("--kubelet-client-key={}", file("kubelet-client.key")),
         "--kubelet-preferred-address-types=InternalIP".into(),
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local".into(),
         format!("--service-account-key-file={}", file("sa.pub")),
@@ -120,4 +122,64 @@ fn client(name: &str, state: &State, port: u16, certificates: &Certificates) -> 
 fn knows_gate(program: &Path, gate: &str) -> bool {
     let Ok(output) = Command::new(program).arg("--help").output() else { return false };
     String::from_utf8_lossy(&output.stdout).contains(&format!("{gate}=true|false"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::LoopbackNet;
+
+    /// A cell is a list of arguments, or of beginnings of arguments, or says that the argument of the check is not set.
+    fn check(row: &[&str], cell: &str, arguments: &[String]) {
+        let words = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+        for wanted in words(cell) {
+            let is_there = arguments.iter().any(|argument| match wanted.ends_with(['=', '.']) {
+                true => argument.starts_with(&wanted),
+                false => *argument == wanted,
+            });
+            assert!(is_there, "{row:?}: {wanted} is not among {arguments:?}");
+        }
+        if cell == "not set" {
+            for flag in words(row[1]) {
+                assert!(!arguments.iter().any(|argument| argument.starts_with(&flag)), "{row:?}: {flag} is set");
+            }
+        } else {
+            assert!(!words(cell).is_empty(), "{row:?} says nothing that can be checked");
+        }
+    }
+
+    #[test]
+    fn the_table_of_the_benchmark_is_true_for_the_local_plane() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(directory.path().join("home")).unwrap();
+        let state = State {
+            network: LoopbackNet::new(9),
+            api_port: 1,
+            etcd_port: 2,
+            etcd_peer_port: 3,
+            controller_manager_port: 4,
+            scheduler_port: 5,
+        };
+        let certificates = Certificates::prepare(&home, &state).unwrap();
+        let local = [
+            ("1.2.", api_server(&state, &certificates, Path::new("/bin/false"))),
+            ("1.3.", controller_manager(&state, &certificates)),
+            ("1.4.", scheduler(&state, &certificates)),
+            ("2.", etcd(&home, &state, &certificates)),
+        ];
+        let shared = crate::datastore::arguments("10.0.0.1");
+        let mut rows = 0;
+        for line in include_str!("../../../../SECURITY.md").lines() {
+            let row: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+            let Some((number, arguments)) = local.iter().find(|(number, _)| row[0].starts_with(number)) else {
+                continue;
+            };
+            check(&row, row[2], arguments);
+            if *number == "2." {
+                check(&row, row[3], &shared);
+            }
+            rows += 1;
+        }
+        assert_eq!(rows, 37);
+    }
 }

@@ -68,5 +68,5 @@ async fn client(endpoint: &str, pki: &Path) -> Result<Client, PlaneError> {
         "current-context": "etcd",
     });
     let kubeconfig = serde_json::from_value(kubeconfig).map_err(|error| refused("a client", &error))?;
-    super::client_from(kubeconfig).await.map_err(|error| refused("a client", &error))
+    super::client::from_config(kubeconfig).await.map_err(|error| refused("a client", &error))
 }

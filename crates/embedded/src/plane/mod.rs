@@ -6,7 +6,9 @@
 
 mod arguments;
 mod certificates;
+mod client;
 mod diagnosis;
+mod encryption;
 mod initial_objects;
 mod state;
 pub mod version;
@@ -25,6 +27,9 @@ use crate::orphan_processes::end_orphans;
 use crate::store::{Component, Progress, Stage, Store, StoreError};
 use crate::supervise::{ProcessStatus, Supervised};
 use certificates::Certificates;
+pub use certificates::first_to_expire;
+pub use client::RenewableClient;
+pub use encryption::encrypt_existing;
 pub use initial_objects::InitialObject;
 use state::State;
 
@@ -37,6 +42,10 @@ const READY: &str = "/readyz";
 const READY_AGAIN: &str = "/readyz?exclude=poststarthook/rbac/bootstrap-roles&exclude=poststarthook/scheduling/bootstrap-system-priority-classes";
 /// An end or two during the start can be bad luck; more means that it will not come up.
 const TOLERATED_ENDS: u32 = 3;
+
+/// Programs that read their certificate once, by the name of the certificate.
+const RESTARTED: [(&str, &str); 2] =
+    [("controller-manager", "kube-controller-manager"), ("scheduler", "kube-scheduler")];
 
 /// Which versions the plane runs.
 #[derive(Debug, Clone)]
@@ -107,7 +116,6 @@ pub enum PlaneError {
 pub struct Prepared {
     home: Home,
     programs: [PathBuf; 4],
-    certificates: Certificates,
     kubernetes: Version,
     was_ready: bool,
     plane: Plane,
@@ -148,22 +156,27 @@ impl Prepared {
         initial_objects: &[InitialObject],
         progress: &dyn PlaneProgress,
     ) -> Result<(), PlaneError> {
-        let Self { home, programs, certificates, plane, .. } = self;
+        let Self { home, programs, plane, .. } = self;
         let [etcd, api_server, controller_manager, scheduler] = &*programs;
-        plane.launch(home, etcd, arguments::etcd(home, &plane.state, certificates), progress);
+        plane.launch(home, etcd, arguments::etcd(home, &plane.state, &plane.certificates), progress);
         plane.until_listening(plane.state.etcd_port).await?;
         if !initial_objects.is_empty() {
             let endpoint = format!("https://{}:{}", plane.state.network.plane(), plane.state.etcd_port);
             plane.wrote_initial_objects = initial_objects::put(&endpoint, &plane.pki, initial_objects).await?;
         }
-        plane.launch(home, api_server, arguments::api_server(&plane.state, certificates, api_server), progress);
+        plane.launch(home, api_server, arguments::api_server(&plane.state, &plane.certificates, api_server), progress);
         // A controller manager beside a fresh API server exits, for its roles are not there yet.
         plane.until_ready(if self.was_ready { READY_AGAIN } else { READY }).await?;
         if !self.was_ready {
             version::was_ready(home, &self.kubernetes)?;
         }
-        plane.launch(home, controller_manager, arguments::controller_manager(&plane.state, certificates), progress);
-        plane.launch(home, scheduler, arguments::scheduler(&plane.state, certificates), progress);
+        plane.launch(
+            home,
+            controller_manager,
+            arguments::controller_manager(&plane.state, &plane.certificates),
+            progress,
+        );
+        plane.launch(home, scheduler, arguments::scheduler(&plane.state, &plane.certificates), progress);
         progress.stage(PlaneStage::Ready);
         Ok(())
     }
@@ -174,6 +187,7 @@ pub struct Plane {
     kubeconfig: PathBuf,
     pki: PathBuf,
     state: State,
+    certificates: Certificates,
     wrote_initial_objects: bool,
     /// In the order of their start.
     processes: Vec<Supervised>,
@@ -197,10 +211,11 @@ impl Plane {
         let was_ready = version::keep(home, &options.kubernetes)? && !is_new(home);
         let state = state_with_free_ports(home).await?;
         let certificates = Certificates::prepare(home, &state)?;
+        encryption::configuration(&home.pki())?;
         let (kubeconfig, pki) = (home.kubeconfig(), home.pki());
-        let plane = Plane { kubeconfig, pki, state, wrote_initial_objects: false, processes: vec![] };
+        let plane = Plane { kubeconfig, pki, state, certificates, wrote_initial_objects: false, processes: vec![] };
         let kubernetes = options.kubernetes.clone();
-        Ok(Prepared { home: home.clone(), programs, certificates, kubernetes, was_ready, plane })
+        Ok(Prepared { home: home.clone(), programs, kubernetes, was_ready, plane })
     }
 
     /// A plane with nothing in it but what an API server makes for itself.
@@ -239,7 +254,25 @@ impl Plane {
 
     /// A client with the administrator's rights.
     pub async fn client(&self) -> Result<kube::Client, PlaneError> {
-        client(&self.kubeconfig).await
+        client::from_file(&self.kubeconfig).await
+    }
+
+    /// A client of one of the plane's [`crate::identities`], or with the administrator's rights, that can be told of renewed certificates.
+    pub async fn renewable_client(&self, user: Option<&str>) -> Result<RenewableClient, PlaneError> {
+        let kubeconfig = user.map_or_else(|| self.kubeconfig.clone(), |user| self.pki.join(format!("{user}.conf")));
+        RenewableClient::open(&kubeconfig).await
+    }
+
+    /// Issues certificates anew that are due, and has everybody use them who does not read files again by itself: etcd and the API server do. Says which
+    /// they were; clients of the plane have to be told by whoever has them.
+    pub fn renew(&self, now: jiff::Timestamp) -> Result<Vec<String>, PlaneError> {
+        let renewed = self.certificates.renew(&self.state, now)?;
+        for (certificate, program) in RESTARTED {
+            if renewed.iter().any(|name| name == certificate) {
+                self.processes.iter().filter(|process| process.is(program)).for_each(Supervised::restart);
+            }
+        }
+        Ok(renewed)
     }
 
     /// What runs, in the order of the start.
@@ -329,24 +362,6 @@ async fn state_with_free_ports(home: &Home) -> Result<State, PlaneError> {
             other => return other,
         }
     }
-}
-
-async fn client(kubeconfig: &Path) -> Result<kube::Client, PlaneError> {
-    let read = kube::config::Kubeconfig::read_from(kubeconfig);
-    let made = match read {
-        Ok(read) => client_from(read).await,
-        Err(error) => Err(error.into()),
-    };
-    made.map_err(|source| PlaneError::Client { path: kubeconfig.to_owned(), source })
-}
-
-async fn client_from(
-    kubeconfig: kube::config::Kubeconfig,
-) -> Result<kube::Client, Box<dyn std::error::Error + Send + Sync>> {
-    // kube builds its TLS configuration from the process's default provider; the first to set it wins and all set the same.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
-    Ok(kube::Client::try_from(config)?)
 }
 
 async fn programs(

@@ -1,7 +1,7 @@
 //! Builds components from Go modules, straight out of the module cache: a `go.mod` of a few lines is all it takes.
 //!
-//! Holds: the pinned versions are verified against the `go.sum` in `modules/`; for others the replacements are read from the
-//! module's own `go.mod` and checksums come from the user's Go settings.
+//! Holds: the pinned versions are verified against the `go.sum` in `modules/`, which is complete and never extended; for others the replacements are
+//! read from the module's own `go.mod`, and Go's checksum database vouches for every module.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,6 +10,7 @@ use semver::Version;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 
+use super::go_settings::GoSettings;
 use super::{Component, ETCD, KUBERNETES};
 
 #[derive(Debug, thiserror::Error)]
@@ -118,9 +119,16 @@ pub(super) async fn build(
     let out = staging.join("out");
     let prepare = |source| BuildError::Prepare { path: staging.to_owned(), source };
     std::fs::create_dir_all(&work).and_then(|()| std::fs::create_dir_all(&out)).map_err(prepare)?;
-    let (go_mod, go_sum) = match module.pinned() {
-        Some((go_mod, go_sum)) => (go_mod.to_owned(), go_sum),
-        None => (derived(module, &work).await?, ""),
+    let settings = GoSettings::read().await?;
+    let (go_mod, go_sum, resolution) = match module.pinned() {
+        Some((go_mod, go_sum)) => (go_mod.to_owned(), go_sum, "-mod=readonly"),
+        None => (derived(module, &settings, &work).await?, "", "-mod=mod"),
+    };
+    let go = |verb: &[&str], target: &str, packages: &[String]| {
+        let mut go = settings.command();
+        go.current_dir(&work).args(verb).args(["-v", resolution, "-trimpath", "-buildvcs=false", "-ldflags"]);
+        go.arg(module.linker_flags()).args(["-o", target]).args(packages);
+        go
     };
     std::fs::write(work.join("go.mod"), go_mod).map_err(prepare)?;
     std::fs::write(work.join("go.sum"), go_sum).map_err(prepare)?;
@@ -129,27 +137,19 @@ pub(super) async fn build(
         let (tests, programs): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| **name == "e2e");
         if !programs.is_empty() {
             let packages: Vec<String> = programs.iter().map(|name| module.package(name)).collect();
-            run(go(&["build"], module, &work, &format!("{}/", out.display()), &packages), log, tell).await?;
+            run(go(&["build"], &format!("{}/", out.display()), &packages), log, tell).await?;
         }
         for name in tests {
             let target = out.join(name).display().to_string();
-            run(go(&["test", "-c"], module, &work, &target, &[module.package(name)]), log, tell).await?;
+            run(go(&["test", "-c"], &target, &[module.package(name)]), log, tell).await?;
         }
         return Ok(());
     }
     for name in names {
         let target = out.join(name).display().to_string();
-        run(go(&["build"], module, &work, &target, &[module.package(name)]), log, tell).await?;
+        run(go(&["build"], &target, &[module.package(name)]), log, tell).await?;
     }
     Ok(())
-}
-
-/// `go build`, or `go test -c` for a suite of tests as a program.
-fn go(verb: &[&str], module: &Module, work: &Path, target: &str, packages: &[String]) -> Command {
-    let mut go = Command::new("go");
-    go.current_dir(work).env("CGO_ENABLED", "0").args(verb).args(["-v", "-mod=mod", "-trimpath", "-ldflags"]);
-    go.arg(module.linker_flags()).args(["-o", target]).args(packages);
-    go
 }
 
 async fn run(mut go: Command, log: &Path, tell: &(dyn Fn(u64) + Send + Sync)) -> Result<(), BuildError> {
@@ -184,9 +184,9 @@ async fn run(mut go: Command, log: &Path, tell: &(dyn Fn(u64) + Send + Sync)) ->
 }
 
 /// A `go.mod` for a version that is not committed, with the replacements that the module itself has.
-async fn derived(module: &Module, work: &Path) -> Result<String, BuildError> {
+async fn derived(module: &Module, settings: &GoSettings, work: &Path) -> Result<String, BuildError> {
     let name = format!("{}@v{}", module.path, module.version);
-    let mut go = Command::new("go");
+    let mut go = settings.command();
     // Outside of any module, or the command would look for a go.mod that is not there yet.
     go.current_dir(work).args(["mod", "download", "-json", &name]).stdin(Stdio::null()).kill_on_drop(true);
     let output = go.output().await.map_err(BuildError::NoGo)?;

@@ -1,7 +1,7 @@
 //! A download with checksum from a site with the layout of dl.k8s.io.
 //!
-//! Holds: the file counts only after its SHA-256 matched the one beside it on the site; redirects stay on HTTPS unless the mirror
-//! itself is plain HTTP.
+//! Holds: the file counts only after its SHA-256 matched the one beside it on the site, and the one that it had here before; nothing but HTTPS is
+//! spoken, redirects included, unless plain HTTP was allowed for a mirror.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,7 +24,10 @@ const CONNECT: Duration = Duration::from_secs(3);
 const STALLED: Duration = Duration::from_secs(30);
 const REDIRECTS: usize = 5;
 
-type Web = Client<HttpsConnector<HttpConnector>, Empty<Bytes>>;
+struct Web {
+    client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    plain_http: bool,
+}
 
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
@@ -36,6 +39,12 @@ pub enum DownloadError {
     Refused { url: String, status: u16 },
     #[error("{url} has SHA-256 {got}, expected {expected}")]
     WrongChecksum { url: String, got: String, expected: String },
+    #[error(
+        "{url} has SHA-256 {got}, but what was downloaded under this name before had {known}: find out why it was replaced; if that is right, remove {record} and fetch it again"
+    )]
+    Replaced { url: String, got: String, known: String, record: String },
+    #[error("{url} is not HTTPS: name a mirror with https://, or allow plain HTTP with --insecure-mirror")]
+    PlainHttp { url: String },
     #[error("could not write {path}: {source}")]
     File { path: String, source: std::io::Error },
     #[error("could not set up TLS: {0}")]
@@ -58,18 +67,30 @@ pub(super) fn url(options: &StoreOptions, component: &Component) -> Option<Strin
 }
 
 /// Whether the site has it, asked without much patience.
-pub(super) async fn is_published(url: &str) -> bool {
-    let ask = async { get(&web()?, &format!("{url}.sha256")).await };
+pub(super) async fn is_published(url: &str, plain_http: bool) -> bool {
+    let ask = async { get(&Web::new(plain_http)?, &format!("{url}.sha256")).await };
     matches!(tokio::time::timeout(CONNECT, ask).await, Ok(Ok(_)))
 }
 
-/// Downloads to `file` and checks the digest.
+/// Whether a mirror may be asked at all.
+pub(super) fn check_scheme(url: &str, plain_http: bool) -> Result<(), DownloadError> {
+    let uri: Uri = url.parse().map_err(|_| DownloadError::BadUrl { url: url.to_owned() })?;
+    match uri.scheme_str() {
+        Some("https") => Ok(()),
+        Some("http") if plain_http => Ok(()),
+        Some("http") => Err(DownloadError::PlainHttp { url: url.to_owned() }),
+        _ => Err(DownloadError::BadUrl { url: url.to_owned() }),
+    }
+}
+
+/// Downloads to `file` and checks the digest, which it returns.
 pub(super) async fn verified(
     url: &str,
+    plain_http: bool,
     file: &Path,
     tell: &(dyn Fn(u64, Option<u64>) + Send + Sync),
-) -> Result<(), DownloadError> {
-    let web = web()?;
+) -> Result<String, DownloadError> {
+    let web = Web::new(plain_http)?;
     let unreachable =
         |error: hyper::Error| DownloadError::Unreachable { url: url.to_owned(), reason: error.to_string() };
     let announced = get(&web, &format!("{url}.sha256")).await?.into_body().collect().await.map_err(unreachable)?;
@@ -81,7 +102,7 @@ pub(super) async fn verified(
     if got != expected {
         return Err(DownloadError::WrongChecksum { url: url.to_owned(), got, expected });
     }
-    Ok(())
+    Ok(got)
 }
 
 async fn save(
@@ -111,12 +132,13 @@ async fn save(
 async fn get(web: &Web, url: &str) -> Result<Response<Incoming>, DownloadError> {
     let mut uri: Uri = url.parse().map_err(|_| DownloadError::BadUrl { url: url.to_owned() })?;
     for _ in 0..REDIRECTS {
+        check_scheme(&uri.to_string(), web.plain_http)?;
         let request = Request::get(uri.clone())
             .header(http::header::USER_AGENT, "hangar")
             .body(Empty::new())
             .map_err(|_| DownloadError::BadUrl { url: uri.to_string() })?;
         let unreachable = |reason: String| DownloadError::Unreachable { url: uri.to_string(), reason };
-        let answer = tokio::time::timeout(STALLED, web.request(request)).await;
+        let answer = tokio::time::timeout(STALLED, web.client.request(request)).await;
         let answer = answer.map_err(|_| unreachable("no response for 30 seconds".into()))?;
         let response = answer.map_err(|error| unreachable(chain(&error)))?;
         if response.status().is_success() {
@@ -136,24 +158,26 @@ fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-fn web() -> Result<Web, DownloadError> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| DownloadError::Tls(error.to_string()))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let mut connector = HttpConnector::new();
-    connector.enforce_http(false);
-    connector.set_connect_timeout(Some(CONNECT));
-    let connector = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_tls_config(config)
-        .https_or_http()
-        .enable_http1()
-        .wrap_connector(connector);
-    Ok(Client::builder(TokioExecutor::new()).build(connector))
+impl Web {
+    fn new(plain_http: bool) -> Result<Self, DownloadError> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let provider = std::sync::Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| DownloadError::Tls(error.to_string()))?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_connect_timeout(Some(CONNECT));
+        let connector = hyper_rustls::HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(connector);
+        Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector), plain_http })
+    }
 }
 
 #[cfg(test)]
@@ -185,6 +209,7 @@ mod tests {
             directory: directory.into(),
             named: None,
             mirror: Some(mirror),
+            insecure_mirror: true,
             download: false,
             path_lookup: false,
             ..StoreOptions::default()
@@ -205,7 +230,36 @@ mod tests {
     async fn a_wrong_checksum_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let url = format!("{}v1/kubectl", site("00").await);
-        let error = verified(&url, &directory.path().join("kubectl"), &|_, _| ()).await.unwrap_err();
+        let error = verified(&url, true, &directory.path().join("kubectl"), &|_, _| ()).await.unwrap_err();
         assert!(matches!(error, DownloadError::WrongChecksum { .. }), "{error}");
+    }
+    #[tokio::test]
+    async fn plain_http_needs_permission() {
+        let directory = tempfile::tempdir().unwrap();
+        let mirror = site("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad").await;
+        let error = verified(&mirror, false, &directory.path().join("kubectl"), &|_, _| ()).await.unwrap_err();
+        assert!(error.to_string().contains("--insecure-mirror"), "{error}");
+        let store = Store::new(StoreOptions { insecure_mirror: false, ..options(directory.path(), mirror) });
+        let error = store.check_sources().unwrap_err().to_string();
+        assert!(error.contains("--mirror"), "{error}");
+    }
+
+    /// A site that serves another program under an old name, with a checksum that is right.
+    #[tokio::test]
+    async fn another_content_under_a_known_name_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let component = Component { name: "kubectl".into(), version: semver::Version::new(9, 9, 9) };
+        let mirror = site("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad").await;
+        let store = Store::new(options(directory.path(), mirror));
+        store.fetch(std::slice::from_ref(&component), &Silent).await.unwrap();
+        store.remove(&component).unwrap();
+        store.fetch(std::slice::from_ref(&component), &Silent).await.unwrap();
+        store.remove(&component).unwrap();
+        let record = directory.path().join("downloads/kubectl-9.9.9");
+        std::fs::write(&record, "00\n").unwrap();
+        let error = store.fetch(std::slice::from_ref(&component), &Silent).await.unwrap_err();
+        let source = std::error::Error::source(&error).unwrap().to_string();
+        assert!(source.contains("before had 00") && source.contains(&record.display().to_string()), "{source}");
+        assert!(store.list().is_empty(), "nothing else is put into its place, not even a build");
     }
 }

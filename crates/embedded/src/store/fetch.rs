@@ -11,7 +11,7 @@ use std::time::Instant;
 use rustix::fs::{FlockOperation, flock};
 
 use super::build::{self, Module};
-use super::{Component, Progress, Stage, Store, StoreError};
+use super::{Component, DownloadError, Progress, Stage, Store, StoreError};
 
 const STAGING_PREFIX: &str = ".making-";
 
@@ -55,7 +55,12 @@ impl Store {
             match self.download(component, progress).await {
                 Ok(true) => progress.stage(component, Stage::Done { seconds: started.elapsed().as_secs() }),
                 Ok(false) => to_build.push(component),
-                Err(reason) => {
+                // Somebody replaced it: a build would hide that.
+                Err(source @ DownloadError::Replaced { .. }) => {
+                    return Err(StoreError::Download { component: component.clone(), source: Box::new(source) });
+                }
+                Err(error) => {
+                    let reason = error.to_string();
                     progress.stage(component, Stage::DownloadFailed { reason: reason.clone() });
                     tracing::warn!(%component, reason, "download failed, building instead");
                     failures.push(reason);
@@ -84,16 +89,40 @@ impl Store {
     }
 
     /// Whether it was downloaded; `Err` says why not although it was tried.
-    async fn download(&self, component: &Component, progress: &dyn Progress) -> Result<bool, String> {
+    async fn download(&self, component: &Component, progress: &dyn Progress) -> Result<bool, DownloadError> {
         let Some(url) = super::download::url(&self.options, component) else { return Ok(false) };
-        let staging = self.staging(&file_name(component)).map_err(|error| error.to_string())?;
+        let name = file_name(component);
+        let broken = |error: StoreError| DownloadError::File {
+            path: self.options.directory.display().to_string(),
+            source: std::io::Error::other(error),
+        };
+        let staging = self.staging(&name).map_err(broken)?;
         let file = staging.path.join(&component.name);
         let tell = |done, total| progress.stage(component, Stage::Downloading { done, total });
         tell(0, None);
-        let result = super::download::verified(&url, &file, &tell).await;
-        result.map_err(|error| format!("{error}"))?;
-        self.keep(component, &file).map_err(|error| error.to_string())?;
+        let digest = super::download::verified(&url, self.options.insecure_mirror, &file, &tell).await?;
+        self.remember(&name, &url, &digest)?;
+        self.keep(component, &file).map_err(broken)?;
         Ok(true)
+    }
+
+    /// What was downloaded under a name is what it is, also after it was removed from the store.
+    fn remember(&self, name: &str, url: &str, digest: &str) -> Result<(), DownloadError> {
+        let record = self.options.directory.join("downloads").join(name);
+        let broken = |source| DownloadError::File { path: record.display().to_string(), source };
+        let known = match std::fs::read_to_string(&record) {
+            Ok(known) => known.trim().to_owned(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                std::fs::create_dir_all(self.options.directory.join("downloads")).map_err(broken)?;
+                return hangar_node::small_file::keep(&record, format!("{digest}\n").as_bytes()).map_err(broken);
+            }
+            Err(error) => return Err(broken(error)),
+        };
+        if known == digest {
+            return Ok(());
+        }
+        let (url, got, record) = (url.to_owned(), digest.to_owned(), record.display().to_string());
+        Err(DownloadError::Replaced { url, got, known, record })
     }
 
     async fn build(

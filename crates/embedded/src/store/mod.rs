@@ -9,6 +9,7 @@ mod build;
 mod builtin_images;
 mod download;
 mod fetch;
+mod go_settings;
 mod images;
 mod lookup;
 mod maintenance;
@@ -86,6 +87,8 @@ pub struct StoreOptions {
     pub named: Option<PathBuf>,
     /// A site with the layout of dl.k8s.io.
     pub mirror: Option<String>,
+    /// Whether that site may be spoken to without TLS.
+    pub insecure_mirror: bool,
     /// Whether the official site may be asked.
     pub download: bool,
     /// Whether programs on PATH count.
@@ -100,6 +103,7 @@ impl Default for StoreOptions {
             directory: default_directory(),
             named: None,
             mirror: None,
+            insecure_mirror: false,
             download: true,
             path_lookup: true,
             substitution: Substitution::default(),
@@ -183,6 +187,10 @@ pub enum StoreError {
     NamedLacks { path: PathBuf, lacking: String },
     #[error("{0} can neither be downloaded nor built: put it into a directory and name that with --components")]
     Unknown(Component),
+    #[error("the download site (--mirror) cannot be used")]
+    Mirror(#[source] Box<DownloadError>),
+    #[error("could not download {component}")]
+    Download { component: Component, source: Box<DownloadError> },
     #[error("could not build {names}{after}")]
     Build { names: String, after: String, source: BuildError },
 }
@@ -207,6 +215,15 @@ impl Store {
             localhost: Arc::default(),
             pulls: Arc::default(),
         }
+    }
+
+    /// Whether what the user named can be used, before anything is fetched from there.
+    pub fn check_sources(&self) -> Result<(), StoreError> {
+        if let Some(mirror) = &self.options.mirror {
+            download::check_scheme(mirror, self.options.insecure_mirror)
+                .map_err(|error| StoreError::Mirror(Box::new(error)))?;
+        }
+        self.check_named()
     }
 
     pub fn options(&self) -> &StoreOptions {

@@ -99,7 +99,7 @@ impl Store {
         if known {
             return false;
         }
-        let offered = super::download::is_published(&url).await;
+        let offered = super::download::is_published(&url, self.options.insecure_mirror).await;
         if !offered {
             locked(&self.pulls.not_published).insert(component.clone(), Instant::now());
         }

@@ -3,6 +3,7 @@
 //! Holds: of several commands that start one at once, one does, and all wait for the same. Only the word of whoever holds the home counts: a process that
 //! was killed leaves its last one behind.
 
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -59,7 +60,7 @@ async fn until_it_answers(home: &Home, bar: &ProgressBar) -> Result<Option<Daemo
 
 fn spawn(global: &Global, home: &Home, options: &UpOptions) -> Result<Child> {
     let log = log_path(home);
-    let file = std::fs::OpenOptions::new().create(true).append(true).open(&log)?;
+    let file = std::fs::OpenOptions::new().create(true).append(true).mode(0o600).open(&log)?;
     let program = std::env::current_exe().context("could not find the hangar executable")?;
     let mut command = std::process::Command::new(program);
     command.arg("daemon").arg("--home").arg(home.path());
@@ -74,6 +75,9 @@ fn spawn(global: &Global, home: &Home, options: &UpOptions) -> Result<Child> {
     }
     if let Some(mirror) = &global.mirror {
         command.arg("--mirror").arg(mirror);
+    }
+    if global.insecure_mirror {
+        command.arg("--insecure-mirror");
     }
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).process_group(0);
     command.spawn().context("could not start the background process")

@@ -97,10 +97,11 @@ fn plane_store(global: &Global, substitute: Substitute) -> Result<Store> {
     let store = Store::new(StoreOptions {
         named: global.components.clone(),
         mirror: global.mirror.clone(),
+        insecure_mirror: global.insecure_mirror,
         substitution,
         ..StoreOptions::default()
     });
-    store.check_named()?;
+    store.check_sources()?;
     Ok(store)
 }
 

@@ -33,6 +33,7 @@ pub async fn run(global: &Global, home: &Home) -> Result<()> {
         "cloud": state.as_ref().map(|state| state.cloud_url.clone()),
         "kubeconfig": home.kubeconfig(),
         "logs": home.logs(),
+        "certificates": certificates(home),
     });
     if running && state.is_some_and(|state| state.ready) {
         match health::check(home).await {
@@ -67,6 +68,11 @@ async fn clusters(home: &Home) -> Result<Value> {
     Ok(rows.collect())
 }
 
+/// They are renewed while the plane runs, and when it starts.
+fn certificates(home: &Home) -> Value {
+    hangar_embedded::first_to_expire(home).map_or(Value::Null, |(name, end)| json!({ "next": name, "expires": end }))
+}
+
 fn print(report: &Value) {
     let text = |key: &str| report[key].as_str().unwrap_or("-").to_owned();
     let rows = [
@@ -76,12 +82,13 @@ fn print(report: &Value) {
         ("cloud", text("cloud")),
         ("kubeconfig", text("kubeconfig")),
         ("logs", text("logs")),
+        ("certificates", certificates_line(&report["certificates"])),
     ];
     for (name, value) in rows {
-        anstream::println!("{name:<12}{value}");
+        anstream::println!("{name:<14}{value}");
     }
     if let Some(error) = report["error"].as_str() {
-        anstream::println!("{:<12}{error}", "error");
+        anstream::println!("{:<14}{error}", "error");
     }
     let clusters = report["clusters"].as_array().cloned().unwrap_or_default();
     if !clusters.is_empty() {
@@ -98,5 +105,14 @@ fn print(report: &Value) {
         );
     } else if report["clusters"].is_array() {
         anstream::println!("\nno clusters; apply a manifest with `hangar up FILE`");
+    }
+}
+
+fn certificates_line(certificates: &Value) -> String {
+    match (certificates["next"].as_str(), certificates["expires"].as_str()) {
+        (Some(name), Some(end)) => {
+            format!("valid until {} ({name}); renewed by the running plane", end.get(..10).unwrap_or(end))
+        }
+        _ => "-".to_owned(),
     }
 }

@@ -56,6 +56,7 @@ pub fn initial_objects(webhook: &WebhookAddress) -> (Vec<InitialObject>, Record)
     let (mut initial_objects, definitions): (Vec<InitialObject>, BTreeMap<String, Written>) = each.unzip();
     let (key, account) = default_account(Uuid::new_v4(), now);
     initial_objects.push(InitialObject { key, value: account.to_string().into_bytes() });
+    initial_objects.extend(super::access::initial_objects(now));
     (initial_objects, Record { definitions, registration: String::new() })
 }
 

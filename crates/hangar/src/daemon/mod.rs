@@ -3,10 +3,12 @@
 //! Flows: lock -> webhook -> plane with our definitions -> datastore, node, simulated cloud, engine -> ready. Holds: what it is doing stands in
 //! `daemon.json` in the home, so that `up` and `status` can show it; on SIGTERM everything ends in reverse order.
 
+mod access;
 mod cloud;
 mod definitions;
 mod log_file;
 mod progress;
+mod renewal;
 mod stored_definitions;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,17 +25,19 @@ use hangar_engine::tenants::Connector;
 use hangar_engine::{system_clock, webhook};
 use hangar_node::process::{KubeletTls, NodeOptions};
 use hangar_openstack::HostPolicy;
-use hangar_pki::{CertifiedKey, SystemKeys};
+use hangar_pki::SystemKeys;
 use kube::Client;
 use semver::Version;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use cloud::ADMIN_TOKEN;
 pub use log_file::LogFile;
 pub use progress::{DaemonState, Reporter, log_path, state_path};
+use renewal::Clients;
 
 const NODE_NAME: &str = "hangar";
 const WORKERS: usize = 8;
@@ -86,7 +90,7 @@ async fn serve(home: &Home, store: &Store, options: &DaemonOptions, reporter: &R
     let versions = PlaneOptions { kubernetes, ..PlaneOptions::default() };
     let prepared = Plane::prepare(home, store, &versions, reporter).await?;
     let mut tasks = JoinSet::new();
-    let address = webhook_server(&prepared, &mut tasks, &shutdown).await?;
+    let (address, webhook) = webhook_server(&prepared, &mut tasks, &shutdown).await?;
     let (initial_objects, given) =
         if prepared.is_new() { definitions::initial_objects(&address) } else { Default::default() };
     let unchanged = tokio::task::spawn_blocking({
@@ -98,37 +102,52 @@ async fn serve(home: &Home, store: &Store, options: &DaemonOptions, reporter: &R
     if plane.wrote_initial_objects() {
         definitions::record(home, &given)?;
     }
-    let client = plane.client().await?;
+    let clients = Clients::open(&plane).await?;
+    let client = clients.administrator();
+    // Before anybody uses them; a plane that was just made has them.
+    if !plane.wrote_initial_objects() {
+        access::install(&client).await.context("could not install the roles of the plane's parts")?;
+    }
     let content = PlaneContent { home: home.clone(), client: client.clone(), address, versions: versions.clone() };
     match unchanged.await? && !plane.wrote_initial_objects() {
         // Everything is there from the last time. Whether somebody changed it since can be seen when all else runs.
-        true => drop(tasks.spawn(log_failure("upkeep", content.until(shutdown.clone())))),
+        true => drop(
+            tasks.spawn(log_failure("upkeep", until(shutdown.clone(), async move { content.install(false).await }))),
+        ),
         false => {
             reporter.stage("installing the definitions");
             content.install(plane.wrote_initial_objects()).await?;
             wait_for_default_service_account(&client).await;
         }
     }
+    let pki = plane.pki().to_owned();
+    let encrypting = {
+        let client = client.clone();
+        async move { hangar_embedded::encrypt_existing(&client, &pki).await }
+    };
+    tasks.spawn(log_failure("encryption of existing Secrets", until(shutdown.clone(), encrypting)));
     if options.gateway_api {
         crate::apply::gateway_api(&client).await?;
     }
 
     reporter.stage("starting the cloud, the node and the controllers");
-    let simulated = cloud::start(home, plane.network().plane(), &client, &mut tasks, &shutdown).await?;
+    let simulated = cloud::start(home, plane.network().plane(), &clients.cloud(), &mut tasks, &shutdown).await?;
     let node = node_options(home, &plane);
     tasks.spawn(log_failure(
         "node",
-        hangar_node::process::run(client.clone(), Arc::new(store.clone()), node, shutdown.clone()),
+        hangar_node::process::run(clients.node(), Arc::new(store.clone()), node, shutdown.clone()),
     ));
-    let context = start_engine(client.clone(), site(store), &mut tasks, &shutdown);
+    let context = start_engine(clients.controllers(), site(store), &mut tasks, &shutdown);
     let substitution = format!("{:?}", store.options().substitution).to_lowercase();
     // Pods of the plane, the shared etcd among them, are on their way; whoever needs one waits for that one.
     reporter.ready(&simulated.url, &versions.kubernetes.to_string(), &substitution);
 
+    let mut looks = renewal::looks();
     loop {
         tokio::select! {
             () = shutdown.cancelled() => break,
             _ = asked_for_counts.recv() => reporter.counts(home, &context),
+            _ = looks.tick() => renewal::look(&plane, &clients, &webhook, jiff::Timestamp::now()).await,
         }
     }
     reporter.stopping();
@@ -156,12 +175,13 @@ impl PlaneContent {
         let etcd = self.versions.etcd.to_string();
         Ok(hangar_embedded::datastore::install(&self.client, &etcd, jiff::Timestamp::now()).await?)
     }
+}
 
-    async fn until(self, shutdown: CancellationToken) -> Result<()> {
-        tokio::select! {
-            () = shutdown.cancelled() => Ok(()),
-            done = self.install(false) => done,
-        }
+/// Something that may be cut off: it is done again at the next start.
+async fn until<E>(shutdown: CancellationToken, work: impl Future<Output = Result<(), E>>) -> Result<(), E> {
+    tokio::select! {
+        () = shutdown.cancelled() => Ok(()),
+        done = work => done,
     }
 }
 
@@ -204,22 +224,18 @@ async fn webhook_server(
     plane: &Prepared,
     tasks: &mut JoinSet<()>,
     shutdown: &CancellationToken,
-) -> Result<hangar_api::crds::WebhookAddress> {
+) -> Result<(hangar_api::crds::WebhookAddress, watch::Sender<webhook::WebhookIdentity>)> {
     let host = plane.network().plane();
     let listener = listen(host, ports::WEBHOOK).await.context("could not listen for the webhook")?;
-    let read = |name: &str| {
-        let path = plane.pki().join(name);
-        std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
-    };
-    let server = CertifiedKey { certificate_pem: read("webhook.crt")?, key_pem: read("webhook.key")? };
-    let identity = webhook::WebhookIdentity { ca_pem: read("ca.crt")?, server };
+    let identity = renewal::webhook_identity(plane.pki())?;
     let address = hangar_api::crds::WebhookAddress {
         url: format!("https://{}", listener.local_addr()?),
         ca_bundle: identity.ca_bundle(),
     };
     let shutdown = shutdown.clone();
-    tasks.spawn(async move { log_failure("webhook", webhook::serve(listener, &identity, shutdown)).await });
-    Ok(address)
+    let (renewed, identity) = watch::channel(identity);
+    tasks.spawn(async move { log_failure("webhook", webhook::serve(listener, identity, shutdown)).await });
+    Ok((address, renewed))
 }
 
 fn node_options(home: &Home, plane: &Plane) -> NodeOptions {

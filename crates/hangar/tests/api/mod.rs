@@ -57,7 +57,8 @@ impl Api {
         std::fs::write(directory.path().join("ca.pem"), &identity.ca_pem).unwrap();
         let (webhook, shutdown) = (WebhookAddress { url, ca_bundle: identity.ca_bundle() }, CancellationToken::new());
         let stop = shutdown.clone();
-        tokio::spawn(async move { serve(listener, &identity, stop).await });
+        let (_, identity) = tokio::sync::watch::channel(identity);
+        tokio::spawn(async move { serve(listener, identity, stop).await });
         let client = plane.client().await.unwrap();
         Self { directory, plane, kubectl, client, webhook, shutdown }
     }

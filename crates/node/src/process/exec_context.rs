@@ -9,6 +9,7 @@ use tokio::process::Command;
 use super::identity::Identity;
 use super::isolation::Isolation;
 use super::mounts::Mounts;
+use super::variable_names::Carried;
 
 /// What a process needs to be in the same place as a container.
 #[derive(Clone, Default)]
@@ -34,22 +35,26 @@ impl ExecContext {
         if words.is_empty() {
             return Err("there is no command".to_owned());
         }
+        let carried = Carried::new(self.env.clone());
         let (program, args) = match self.pid {
             Some(pid) => {
+                let (program, args) = carried.command(words[0].clone().into(), words[1..].to_vec());
+                let words = [&[program.display().to_string()], &args[..]].concat();
                 let cgroup_procs = self.cgroup_procs.iter().flat_map(|cgroup_procs| {
                     ["sh", "-c", JOIN_CGROUP].map(str::to_owned).into_iter().chain([cgroup_procs.display().to_string()])
                 });
-                let mut words = cgroup_procs.chain(isolation.enter(pid, &self.identity, words));
+                let mut words = cgroup_procs.chain(isolation.enter(pid, &self.identity, &words));
                 (PathBuf::from(words.next().unwrap_or_default()), words.collect())
             }
             None => {
                 let mut words = words.iter().map(|word| self.mounts.rewrite(word));
                 let program = PathBuf::from(words.next().unwrap_or_default());
-                isolation.with_hosts_file(&self.hosts, program, words.collect())
+                let (program, args) = carried.command(program, words.collect());
+                isolation.with_hosts_file(&self.hosts, program, args)
             }
         };
         let mut command = Command::new(program);
-        command.args(args).env_clear().envs(super::child::base_env()).envs(&self.env);
+        command.args(args).env_clear().envs(super::child::base_env()).envs(&carried.env);
         command.envs(super::child::markers(&self.home)).current_dir(&self.directory);
         command.process_group(0).kill_on_drop(true);
         Ok(command)

@@ -20,6 +20,8 @@ pub(super) struct Isolation {
     flags: Option<&'static str>,
     /// What the roots of containers are made of, if they can have their own.
     pub host_root: Option<HostRoot>,
+    /// Whether variables with names that shells do not know can be passed on.
+    pub has_env_split_string: bool,
 }
 
 /// How a program enters its view.
@@ -47,8 +49,13 @@ exec "$@" </dev/null"#;
 impl Isolation {
     /// Tries the ways there are: as root, then as a user with a namespace of his own. `scratch` is a directory for the trial.
     pub async fn detect(scratch: &Path) -> Self {
+        let has_env_split_string = succeeds("env".into(), vec!["-Strue".to_owned()]).await;
+        Self { has_env_split_string, ..Self::detect_namespaces(scratch).await }
+    }
+
+    async fn detect_namespaces(scratch: &Path) -> Self {
         for (flags, user) in [("-mu", false), ("-Urmu", true)] {
-            let mut isolation = Self { flags: Some(flags), host_root: None };
+            let mut isolation = Self { flags: Some(flags), ..Self::default() };
             if !succeeds("unshare".into(), vec![flags.to_owned(), "true".to_owned()]).await {
                 continue;
             }
@@ -80,7 +87,7 @@ impl Isolation {
         let directory = scratch.join(".trial");
         let trial = Rootfs { directory: directory.clone() };
         trial.remove();
-        let isolation = Self { flags: Some(flags), host_root: Some(host_root.clone()) };
+        let isolation = Self { flags: Some(flags), host_root: Some(host_root.clone()), ..Self::default() };
         let wanted = RootfsSpec { hostname: "trial".into(), ..RootfsSpec::default() };
         let rootfs = Rootfs::build(&host_root, &directory, &wanted).map_err(|error| error.to_string())?;
         let entry = Entry { hostname: "trial", working_directory: "/", ..Entry::default() };

@@ -42,12 +42,12 @@ pub(super) type Body = BoxBody<Bytes, std::io::Error>;
 /// Listens, and returns the port, if the node was given certificates.
 pub(super) async fn start(node: &Arc<Node>, tasks: &mut JoinSet<()>) -> Result<Option<u16>, NodeError> {
     let Some(tls) = &node.options.kubelet else { return Ok(None) };
-    let acceptor = acceptor(tls).map_err(NodeError::Kubelet)?;
+    acceptor(tls).map_err(NodeError::Kubelet)?;
     let failed = |error: std::io::Error| NodeError::Kubelet(error.to_string());
     let ports = [tls.port, 0].map(|port| SocketAddr::from((node.options.address, port)));
     let listener = TcpListener::bind(&ports[..]).await.map_err(failed)?;
     let port = listener.local_addr().map_err(failed)?.port();
-    let node = node.clone();
+    let (node, tls) = (node.clone(), tls.clone());
     let authorizer = Authorizer::new(node.client.clone(), &node.options.name);
     tasks.spawn(async move {
         let mut connections = JoinSet::new();
@@ -57,8 +57,13 @@ pub(super) async fn start(node: &Arc<Node>, tasks: &mut JoinSet<()>) -> Result<O
                     // More than kubectl users open; each may be a session that lasts.
                     Ok(_) if connections.len() >= MOST_CONNECTIONS => {}
                     Ok((stream, _)) => {
-                        let served = connection(node.clone(), acceptor.clone(), authorizer.clone(), stream);
-                        connections.spawn(served);
+                        // Read for each, so that a renewed certificate counts at once; whoever asks for logs does so seldom.
+                        match acceptor(&tls) {
+                            Ok(acceptor) => {
+                                drop(connections.spawn(connection(node.clone(), acceptor, authorizer.clone(), stream)));
+                            }
+                            Err(error) => tracing::warn!(error, "the kubelet's certificate cannot be used"),
+                        }
                     }
                     // Out of files, most likely: others have to close theirs first.
                     Err(_) => tokio::time::sleep(PAUSE).await,

@@ -22,6 +22,7 @@ use super::memory::MemoryGroup;
 use super::mounts::Mounts;
 use super::program::{Chosen, choose};
 use super::rootfs::{Bind, Rootfs, RootfsSpec};
+use super::variable_names::{Carried, NEEDS};
 use super::{Program, files};
 
 /// Reason and message, as they stand in a waiting state.
@@ -71,7 +72,11 @@ impl ContainerRunner {
         let env: BTreeMap<String, String> =
             env.into_iter().map(|(name, value)| (name, mounts.rewrite(&value))).collect();
         let path = self.container_path(path, program.as_ref());
-        let (path, args) = past_shells(&env, path, args);
+        let carried = Carried::new(env.clone());
+        if carried.is_needed() && !self.node.isolation.has_env_split_string {
+            return Err(config(format!("a variable's name is not one for shells, and to pass it on needs {NEEDS}")));
+        }
+        let (path, args) = carried.command(path, args);
         let hosts = self.node.hosts_files.of(&self.node, &self.pod).map_err(broken)?;
         let home = self.node.options.home.clone();
         let memory_group = self.memory_limit().map(|limit| {
@@ -114,7 +119,7 @@ impl ContainerRunner {
         let run = Run {
             program: path,
             args,
-            env: context.env.clone(),
+            env: carried.env,
             directory: context.directory.clone(),
             log: own.join(format!("{number}.log")),
             log_format: LogFormat::Timestamped,
@@ -243,21 +248,6 @@ fn inside(volume: &Path, sub_path: &str) -> Result<PathBuf, String> {
         std::fs::set_permissions(&path, mode).map_err(said)?;
     }
     path.canonicalize().map_err(said)
-}
-
-/// Shells on the way drop variables whose names they could not write themselves; those are given as words.
-fn past_shells(env: &BTreeMap<String, String>, path: PathBuf, args: Vec<String>) -> (PathBuf, Vec<String>) {
-    let plain = |name: &str| {
-        !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-    };
-    let mut words: Vec<String> =
-        env.iter().filter(|(name, _)| !plain(name)).map(|(name, value)| format!("{name}={value}")).collect();
-    if words.is_empty() {
-        return (path, args);
-    }
-    words.push(path.display().to_string());
-    words.extend(args);
-    (PathBuf::from("env"), words)
 }
 
 fn empty_for_all(path: &Path) -> std::io::Result<()> {

@@ -6,6 +6,7 @@
 //! lie; nothing is written unless something changed; what is on disk can be lost at any time except volumes of claims, for everything
 //! starts again from what the API says.
 
+pub mod access;
 mod address_verdict;
 mod addresses;
 mod admission;
@@ -57,6 +58,7 @@ mod spdy;
 mod status;
 mod terminal;
 mod tokens;
+mod variable_names;
 mod volumes;
 mod watch;
 

@@ -19,7 +19,7 @@ use serde_json::Value;
 pub use certificates::Renewal;
 pub use endpoint::addresses;
 pub use phases::{Facts, Hosting, is_available, replicas};
-pub use storage::{DataStoreView, SKIP_CLEANUP_ANNOTATION};
+pub use storage::{DataStoreView, SKIP_CLEANUP_ANNOTATION, prefix_of};
 
 /// The kinds whose control planes are hosted: infrastructure allocates no endpoint for them.
 pub const KINDS: [(&str, &str); 3] = [
@@ -215,6 +215,8 @@ pub fn nth_address(range: &ipnet::IpNet, n: u32) -> String {
     }
 }
 
+#[cfg(test)]
+mod benchmark_tests;
 #[cfg(test)]
 mod snapshots;
 #[cfg(test)]

@@ -37,6 +37,12 @@ pub fn record(tenancy: &Tenancy) -> Value {
     json!({ RECORD_ANNOTATION: text })
 }
 
+/// Below which its data is, as it was recorded on it.
+pub fn prefix_of(plane: &Object) -> Option<String> {
+    let value: Value = serde_json::from_str(plane.annotation(RECORD_ANNOTATION)?).ok()?;
+    Some(format!("/{}/", value["schema"].as_str().filter(|schema| !schema.is_empty())?))
+}
+
 /// What was recorded; older control planes have it in their Secret.
 fn recorded(hosting: &Hosting<'_>) -> Option<Tenancy> {
     let tenancy = |store: &str, user: &str, schema: &str| Tenancy {

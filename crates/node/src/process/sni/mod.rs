@@ -35,6 +35,7 @@ use backends::Backends;
 pub use definitions::install_gateway_api;
 pub(super) use hosts::Table;
 use ingresses::Verdict;
+pub(super) use objects::GROUP as GATEWAY_API;
 use objects::{Class, Gateway, Route, Seen};
 use optional_watch::OptionalWatch;
 use status::Facts;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub(super) const GROUP: &str = "gateway.networking.k8s.io";
+pub(in crate::process) const GROUP: &str = "gateway.networking.k8s.io";
 
 /// An object of which the spec could be read.
 #[derive(Debug, Clone)]
