@@ -6,11 +6,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use anyhow::{Context as _, Result, bail};
 use hangar_api::Object;
-use hangar_engine::management::stripped;
+use hangar_engine::received::Received;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams, ValidationDirective};
+use kube::api::{Api, ApiResource, Patch, PatchParams, PostParams, ValidationDirective};
 use kube::core::{GroupVersionKind, ObjectMeta};
 use kube::discovery::{Scope, oneshot};
 use kube::runtime::{conditions, wait};
@@ -56,7 +56,7 @@ pub async fn apply(client: &Client, objects: &[Object], namespace: &str, missing
         }
         let answer = resource.api(client, &object).patch(object.name(), &params, &Patch::Apply(&object.0)).await;
         match answer {
-            Ok(stored) => applied.objects.push(stripped(stored)),
+            Ok(stored) => applied.objects.push(stored.into_object()),
             Err(kube::Error::Api(status)) if is_missing_namespace(&status, &namespace) => bail!(
                 "{}: there is no namespace {namespace}: create it with `hangar kubectl -- create namespace {namespace}`",
                 object.key()
@@ -135,7 +135,7 @@ struct Resource {
 }
 
 impl Resource {
-    fn api(&self, client: &Client, object: &Object) -> Api<DynamicObject> {
+    fn api(&self, client: &Client, object: &Object) -> Api<Received> {
         match self.namespaced {
             true => Api::namespaced_with(client.clone(), object.namespace(), &self.served),
             false => Api::all_with(client.clone(), &self.served),

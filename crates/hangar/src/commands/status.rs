@@ -3,7 +3,8 @@
 use anyhow::Result;
 use hangar_api::{Kind as _, Object, kinds};
 use hangar_embedded::Home;
-use hangar_engine::management::{api_of, stripped};
+use hangar_engine::management::api_of;
+use hangar_engine::received::Received;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
@@ -57,7 +58,7 @@ async fn clusters(home: &Home) -> Result<Value> {
     let probe =
         Object::named(&format!("{}/{}", kinds::Cluster::GROUP, kinds::Cluster::VERSION), kinds::Cluster::KIND, "", "x");
     let list = api_of(&client, &probe).list(&ListParams::default()).await?;
-    let rows = list.items.into_iter().map(stripped).map(|cluster| {
+    let rows = list.items.into_iter().map(Received::into_object).map(|cluster| {
         let conditions = cluster.get("/status/conditions").as_array().cloned().unwrap_or_default();
         let available = conditions.iter().find(|condition| condition["type"] == "Available").map(|condition| condition["status"].clone());
         json!({

@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result};
 use hangar_api::Object;
 use hangar_api::crds::{WebhookAddress, definitions};
 use hangar_embedded::{Home, InitialObject};
-use hangar_engine::management::{api_of, stripped};
+use hangar_engine::management::api_of;
 use hangar_engine::webhook::admission_configuration;
 use hangar_planner::intent::fingerprint;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -141,7 +141,7 @@ async fn write(client: &Client, outdated: &[Object]) -> Result<BTreeMap<String, 
             let answer = api.patch(definition.name(), params, &Patch::Apply(&definition.0)).await;
             let answer =
                 answer.with_context(|| format!("the API server refused the definition {}", definition.name()))?;
-            let answer = stripped(answer);
+            let answer = answer.into_object();
             let (digest, uid) = (fingerprint(&definition.0), answer.uid().to_owned());
             anyhow::Ok((definition.name().to_owned(), Written { digest, uid, generation: answer.generation() }))
         }

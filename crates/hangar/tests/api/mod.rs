@@ -132,7 +132,7 @@ impl Api {
         }
         let found = api_of(&self.client, &asked).get(object.name()).await;
         let found = found.unwrap_or_else(|error| panic!("{} as {:?}: {error}", object.key(), asked.api_version()));
-        Object(serde_json::to_value(found).unwrap())
+        found.into_object()
     }
 
     pub async fn stop(self) {
