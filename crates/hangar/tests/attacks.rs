@@ -121,8 +121,9 @@ impl Scene {
     }
 }
 
-/// A cluster of the attacker with this control plane and this credential.
+/// A cluster of the attacker with this control plane and this credential, each in a Secret of its own: what was read is kept for half a minute.
 fn cluster(control_plane: &str, clouds: Option<&str>) -> String {
+    let credential = format!("trap-cloud-{}", clouds.map_or(0, str::len));
     let mut text = format!(
         r#"
 apiVersion: cluster.x-k8s.io/v1beta1
@@ -140,7 +141,7 @@ spec:
   disableExternalNetwork: true
   apiServerFixedIP: ""
   network: {{id: d3c7a2b4-8e5f-4a0c-9b92-3f4e5d6c7a83}}
-  identityRef: {{name: trap-cloud, cloudName: openstack}}
+  identityRef: {{name: {credential}, cloudName: openstack}}
 "#
     );
     if !control_plane.is_empty() {
@@ -151,7 +152,7 @@ spec:
     }
     if let Some(clouds) = clouds {
         text.push_str(&format!(
-            "---\napiVersion: v1\nkind: Secret\nmetadata: {{name: trap-cloud, namespace: {NAMESPACE}}}\ndata: {{clouds.yaml: {}}}\n",
+            "---\napiVersion: v1\nkind: Secret\nmetadata: {{name: {credential}, namespace: {NAMESPACE}}}\ndata: {{clouds.yaml: {}}}\n",
             STANDARD.encode(clouds)
         ));
     }
@@ -273,6 +274,7 @@ fn a_credential_names_no_files_and_multiplies_nothing(scene: &Scene) {
     scene.applies(&cluster("", Some(&with_file)));
     scene.until_said("openstackcluster/trap", "cacert");
     assert!(!scene.own("openstackcluster/trap").to_string().contains("PRIVATE KEY"));
+    scene.clears();
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..12 {
         let above = format!("*a{}, ", level - 1).repeat(10);
@@ -306,7 +308,7 @@ fn a_cloud_that_asks_for_patience_is_not_obeyed_for_ever(scene: &Scene) {
 /// The victim's credential has the name of its cluster.
 fn another_namespaces_credential_is_not_used(scene: &Scene) {
     let before = scene.plane.inventory().len();
-    let reference = "identityRef: {name: trap-cloud, cloudName: openstack}";
+    let reference = "identityRef: {name: trap-cloud-0, cloudName: openstack}";
     let named = cluster("", None).replace(reference, "identityRef: {name: capi-quickstart, cloudName: openstack}");
     scene.applies(&named);
     scene.until_said("openstackcluster/trap", "attacker/capi-quickstart");
