@@ -6,6 +6,7 @@
 
 mod authority;
 mod kubeconfig;
+pub mod provided;
 mod token;
 mod unverified;
 
@@ -13,6 +14,7 @@ pub use authority::{
     Authority, CertifiedKey, Leaf, Subject, Usage, ca_hash, expires_at, is_due, renew_after, renew_from,
 };
 pub use kubeconfig::Kubeconfig;
+pub use provided::ca_hashes;
 pub use token::BootstrapToken;
 pub use unverified::unverified_client;
 

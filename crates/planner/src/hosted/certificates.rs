@@ -52,27 +52,6 @@ fn renew_after(secret: &Object) -> Option<Timestamp> {
 /// Who the server of the tunnel is, to its agents and to the API server.
 const KONNECTIVITY: &str = "system:konnectivity-server";
 
-/// Authorities and keys that need nobody else's signature.
-pub fn roots(plane: &ControlPlane) -> Vec<Issue> {
-    let authority = |suffix: &str, common_name: &str, files: &[(&str, &str)]| Issue {
-        secret: secret(plane, &plane.object(suffix), common_name),
-        material: Material::Authority {
-            common_name: common_name.to_owned(),
-            files: files.iter().map(|(crt, key)| ((*crt).to_owned(), (*key).to_owned())).collect(),
-        },
-        replaces: false,
-    };
-    vec![
-        authority("-ca", "kubernetes", &[("ca.crt", "ca.key"), ("tls.crt", "tls.key")]),
-        authority("-front-proxy-ca-certificate", "front-proxy-ca", &[("front-proxy-ca.crt", "front-proxy-ca.key")]),
-        Issue {
-            secret: secret(plane, &plane.object("-sa-certificate"), "sa"),
-            material: Material::ServiceAccount { public_file: "sa.pub".into(), private_file: "sa.key".into() },
-            replaces: false,
-        },
-    ]
-}
-
 /// Everything that the authorities sign.
 pub fn leaves(
     plane: &ControlPlane,
@@ -116,7 +95,8 @@ fn kubeconfigs(plane: &ControlPlane, addresses: &Addresses, ca: &Signer) -> Vec<
     let public = format!("https://{}", host_port(&addresses.endpoint, plane.exposure.port));
     let inner = format!("https://{}", host_port(&addresses.cluster_ip, plane.exposure.port));
     let kubeconfig = |suffix: &str, subject: LeafCertificate, user: &str, files: &[(&str, &String)]| {
-        let wish = json!([subject.common_name, subject.organizations, files, ca.certificate_pem]).to_string();
+        let trusted = ca.trust_pem.as_ref().unwrap_or(&ca.certificate_pem);
+        let wish = json!([subject.common_name, subject.organizations, files, trusted]).to_string();
         Issue {
             secret: secret(plane, &plane.object(suffix), &wish),
             material: Material::Kubeconfig {
@@ -215,7 +195,7 @@ fn leaf(
     }
 }
 
-fn secret(plane: &ControlPlane, name: &str, wish: &str) -> Object {
+pub(super) fn secret(plane: &ControlPlane, name: &str, wish: &str) -> Object {
     let mut secret = Object::named("v1", "Secret", &plane.namespace, name);
     secret.0["metadata"]["labels"] = plane.own_labels();
     secret.0["metadata"]["annotations"] = json!({ ISSUED_FOR_ANNOTATION: fingerprint(&wish.into()) });

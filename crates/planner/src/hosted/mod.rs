@@ -10,6 +10,7 @@ mod endpoint;
 pub mod konnectivity;
 mod phases;
 pub mod pods;
+pub mod roots;
 mod storage;
 pub mod tenant;
 
@@ -49,6 +50,8 @@ pub struct ControlPlane {
     pub kubelet: Kubelet,
     pub addons: Addons,
     pub placement: Value,
+    /// The Secret with the cluster's authority.
+    pub authority_secret: String,
 }
 
 /// Whose names and labels the objects have.
@@ -215,6 +218,8 @@ pub fn nth_address(range: &ipnet::IpNet, n: u32) -> String {
     }
 }
 
+#[cfg(test)]
+mod roots_tests;
 #[cfg(test)]
 mod snapshots;
 #[cfg(test)]

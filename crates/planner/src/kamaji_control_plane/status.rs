@@ -43,6 +43,7 @@ pub fn status(world: &World, progress: &Progress, report: &mut Report<KamajiCont
     report.flag("KubeadmResourcesCreated", world.named("", "ConfigMap", &record).is_some(), "NotYet");
     report.conditions.extend(substitution(world));
     report.conditions.extend(certificates(world));
+    report.conditions.extend(hosting_objects(world).provided_condition());
     report.conditions.extend(konnectivity(world));
 }
 
