@@ -2,8 +2,9 @@
 
 use hangar_api::{Object, ObjectKey, kinds, references};
 use hangar_engine::pass::Controller;
-use hangar_engine::reads::{Read, cluster, named, owned_built_in, read, reference};
+use hangar_engine::reads::{Read, cluster, members, named, owned_built_in, read, reference};
 use hangar_planner::hosted::roots::Root;
+use hangar_planner::hosted::rotation::Stage;
 use hangar_planner::hosted::{Facts, is_available};
 use hangar_planner::kamaji_control_plane::{KamajiControlPlanes, api_server};
 use hangar_planner::step::ClusterName;
@@ -52,6 +53,8 @@ impl Controller<Context> for KamajiControlPlanes {
         read(&[cluster(), named("", "Secret", authority)], &["/data"]),
         read(&[cluster(), named("", "Secret", front_proxy)], &["/data"]),
         read(&[cluster(), named("", "Secret", service_account)], &["/data"]),
+        // Nodes must not be cut off by the rotation of an authority.
+        read(&[members::<kinds::Machine>()], &["/status/nodeRef"]),
         read(&[owned_built_in("", "ConfigMap")], &["/data", "/metadata/annotations"]),
         read(&[owned_built_in("", "Service")], &["/spec", "/status"]),
         read(
@@ -75,6 +78,7 @@ impl Controller<Context> for KamajiControlPlanes {
             data_store: data_stores::view(context, &references::data_store(world.object())).await,
             konnectivity: context.site.konnectivity.clone(),
             provided: provided::read(world, now),
+            nodes: nodes(context, world).await,
             tenant_version: version(context, world).await,
             pods_wait_for: pods_wait_for(context, world, now).await,
             ..Facts::default()
@@ -86,6 +90,18 @@ impl Controller<Context> for KamajiControlPlanes {
             context.tenants.forget(&ClusterName { namespace: cluster.namespace, name: cluster.name });
         }
     }
+}
+
+/// Who may depend on an authority that is rotated; from memory, and only then.
+async fn nodes(context: &Context, world: &World<KamajiControlPlanes>) -> Option<Vec<(String, Timestamp)>> {
+    let mut secrets = world.objects.of_kind("", "Secret").filter(|secret| secret.is_owned_by(world.object().uid()));
+    if !secrets.any(|secret| Stage::of(secret) != Stage::Rest) {
+        return None;
+    }
+    let cluster = ClusterName { namespace: world.object().namespace().to_owned(), name: world.cluster_name() };
+    let nodes = context.tenants.nodes(&cluster).await?;
+    let joined = |node: &Object| node.text("/metadata/creationTimestamp").parse().unwrap_or(Timestamp::UNIX_EPOCH);
+    Some(nodes.iter().map(|node| (node.name().to_owned(), joined(node))).collect())
 }
 
 /// Asked once for each rollout of the API server, when it answers.

@@ -180,6 +180,14 @@ impl Tenants {
         }
     }
 
+    /// All Nodes of a cluster, once they were listed.
+    pub async fn nodes(&self, cluster: &ClusterName) -> Option<Vec<Arc<Object>>> {
+        self.client(cluster).await.ok()?;
+        let entries = self.entries();
+        let nodes = entries.get(cluster)?.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        (nodes.state == WatchState::Listed).then(|| nodes.by_name.values().cloned().collect())
+    }
+
     /// A node as we have just written it.
     pub fn absorb(&self, cluster: &ClusterName, node: Arc<Object>) {
         if let Some(entry) = self.entries().get(cluster) {

@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use hangar_api::{Object, ObjectKey};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::cloud::{CloudAnswer, CloudCall, CloudIdentity};
+use crate::hosted::roots::Root;
 
 /// One thing to do, and where.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,6 +59,8 @@ pub enum Material {
     Kubeconfig { authority: Signer, leaf: LeafCertificate, cluster: String, user: String, files: Vec<(String, String)> },
     /// The key pair for service account tokens.
     ServiceAccount { public_file: String, private_file: String },
+    /// What comes after an authority or a key pair, beside the data that is there.
+    Successor { root: Root, common_name: String, current: Map<String, Value> },
 }
 
 /// An authority that may sign: both PEM.
@@ -168,6 +171,7 @@ impl std::fmt::Debug for Material {
             Self::Leaf { leaf, .. } => write!(f, "Leaf({})", leaf.common_name),
             Self::Kubeconfig { user, .. } => write!(f, "Kubeconfig({user})"),
             Self::ServiceAccount { .. } => f.write_str("ServiceAccount"),
+            Self::Successor { root, .. } => write!(f, "Successor({root:?})"),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hangar_api::Object;
 use hangar_api::names::{CLUSTER_NAME_LABEL, SECRET_TYPE};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::{Addresses, ControlPlane};
@@ -16,27 +16,33 @@ pub const ISSUED_FOR_ANNOTATION: &str = "hangar.dev/issued-for";
 
 /// From when on a certificate is to be issued anew: two thirds of its life.
 pub const RENEW_AFTER_ANNOTATION: &str = "hangar.dev/renew-after";
-/// What is due so soon after the first one is renewed with it: pods restart once, not once for each certificate.
-const TOGETHER: SignedDuration = SignedDuration::from_hours(24);
-
+/// When what is in a Secret expires.
+pub const EXPIRES_ANNOTATION: &str = "hangar.dev/expires";
 /// When certificates of a control plane are renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renewal {
     /// The first that is due.
     pub next: Option<Timestamp>,
+    /// When the first of those that are renewed expires.
+    pub expires: Option<Timestamp>,
     now: Timestamp,
 }
 
 impl Renewal {
     /// Of these Secrets.
     pub fn of<'a>(secrets: impl Iterator<Item = &'a Object>, now: Timestamp) -> Self {
-        Self { next: secrets.filter_map(renew_after).min(), now }
+        let renewed: Vec<&Object> = secrets.filter(|secret| renew_after(secret).is_some()).collect();
+        let expires = |secret: &&Object| secret.annotation(EXPIRES_ANNOTATION)?.parse().ok();
+        Self {
+            next: renewed.iter().filter_map(|secret| renew_after(secret)).min(),
+            expires: renewed.iter().filter_map(expires).min(),
+            now,
+        }
     }
 
-    /// Whether this one is issued anew.
+    /// Whether this one is issued anew: as soon as one is due, all are, since pods restart for it anyway. A rotation leaves them with different dates.
     pub fn is_due(&self, secret: &Object) -> bool {
-        let any = self.next.is_some_and(|next| next <= self.now);
-        any && renew_after(secret).is_some_and(|at| at.duration_since(self.now) <= TOGETHER)
+        self.next.is_some_and(|next| next <= self.now) && renew_after(secret).is_some()
     }
 
     /// How long until then.
@@ -231,7 +237,8 @@ mod renewal_tests {
         let table = [
             (vec![Some(100), Some(200)], 99, vec![false, false]),
             (vec![Some(100), Some(200)], 100, vec![true, true]),
-            (vec![Some(100), Some(100 + day), Some(101 + day)], 100, vec![true, true, false]),
+            (vec![Some(100), Some(100 + 200 * day)], 99, vec![false, false]),
+            (vec![Some(100), Some(100 + 200 * day)], 100, vec![true, true]),
             (vec![Some(100), None], 5000 * day, vec![true, false]),
             (vec![None], 5000 * day, vec![false]),
         ];

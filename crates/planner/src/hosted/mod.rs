@@ -11,6 +11,8 @@ pub mod konnectivity;
 mod phases;
 pub mod pods;
 pub mod roots;
+pub mod rotation;
+mod rotation_condition;
 mod storage;
 pub mod tenant;
 
@@ -220,6 +222,8 @@ pub fn nth_address(range: &ipnet::IpNet, n: u32) -> String {
 
 #[cfg(test)]
 mod roots_tests;
+#[cfg(test)]
+mod rotation_tests;
 #[cfg(test)]
 mod snapshots;
 #[cfg(test)]

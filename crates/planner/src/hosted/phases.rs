@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::roots::{AllProvided, Root};
+use super::rotation::Stage;
 use super::{
     Addresses, ControlPlane, DataStoreView, Renewal, Runtime, Storage, certificates, endpoint, konnectivity, pods,
     roots, storage, tenant,
@@ -35,6 +36,8 @@ pub struct Facts {
     pub konnectivity: Result<(), String>,
     /// Authorities and keys that users made for it.
     pub provided: AllProvided,
+    /// The tenant's nodes and when they joined, while an authority is rotated and the tenant answers.
+    pub nodes: Option<Vec<(String, Timestamp)>>,
     /// What the tenant's API says it is, once it answers.
     pub tenant_version: Option<String>,
     /// What its pods wait for, if they take their time: a version that is being fetched, most likely.
@@ -51,6 +54,7 @@ impl Default for Facts {
             data_store: DataStoreView::Unknown,
             konnectivity: Ok(()),
             provided: AllProvided::default(),
+            nodes: None,
             tenant_version: None,
             pods_wait_for: None,
             tenant_applied: false,
@@ -219,7 +223,7 @@ impl<'a> Hosting<'a> {
     /// A change of any certificate must roll the pods; what is derived from it need not be looked at twice.
     fn checksum(&self, plane: &ControlPlane) -> String {
         // By name: the order in which Secrets were made or listed must not matter.
-        let parts: BTreeMap<&str, (&str, Option<&str>)> = self
+        let mut parts: BTreeMap<&str, (&str, Option<&str>)> = self
             .secrets()
             .filter(|secret| secret.name().starts_with(&plane.name))
             .filter_map(|secret| {
@@ -227,6 +231,13 @@ impl<'a> Hosting<'a> {
                 Some((secret.name(), (wish, secret.annotation(certificates::RENEW_AFTER_ANNOTATION))))
             })
             .collect();
+        for secret in Root::ALL.into_iter().filter_map(|root| self.root_object(root)) {
+            if let (Some(part), stage) = (parts.get_mut(secret.name()), Stage::of(secret))
+                && stage != Stage::Rest
+            {
+                part.1 = Some(stage.word());
+            }
+        }
         fingerprint(&json!(parts))
     }
 
@@ -327,6 +338,7 @@ impl Part for Hosting<'_> {
             .then(|| self.api_server_ready(plane))
             .then(|| self.controllers(plane))
             .then(|| self.tenant_objects(plane))
+            .then(|| self.rotation(plane, now))
     }
 
     fn delete(&self, _now: Timestamp) -> Phase {

@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hangar_api::Object;
 use hangar_api::conditions::{Condition, Status};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::certificates::{self, ISSUED_FOR_ANNOTATION};
 use super::{ControlPlane, Hosting};
@@ -129,7 +129,11 @@ impl Hosting<'_> {
             },
             (_, Some(_)) => Ok(None),
             (_, None) => {
-                let secret = intent::owned(certificates::secret(plane, &name, wish(root)), &self.owner.as_owner(true));
+                let mut secret = certificates::secret(plane, &name, wish(root));
+                for (name, value) in self.rotated_for(root).iter().filter_map(Value::as_object).flatten() {
+                    secret.0["metadata"]["annotations"][name] = value.clone();
+                }
+                let secret = intent::owned(secret, &self.owner.as_owner(true));
                 Ok(Some(Step::Issue(Issue { secret, material: material(root), replaces: false })))
             }
         }
@@ -188,7 +192,8 @@ pub fn is_copy(secret: &Object) -> bool {
     secret.annotation(PROVIDED_BY_ANNOTATION).is_some()
 }
 
-fn wish(root: Root) -> &'static str {
+/// The name of an authority.
+pub(super) fn wish(root: Root) -> &'static str {
     match root {
         Root::ClusterAuthority => "kubernetes",
         Root::FrontProxyAuthority => "front-proxy-ca",

@@ -38,9 +38,10 @@ impl Planner for KamajiControlPlanes {
         status::status(world, progress, report);
     }
 
-    /// The next certificate that is due.
+    /// The next certificate that is due, or the next step of a rotation.
     fn recheck(world: &World, now: Timestamp) -> Option<Duration> {
-        hosting_objects(world).renewal(now).remaining()
+        let hosting = hosting_objects(world);
+        [hosting.renewal(now).remaining(), hosting.rotation_remaining(now)].into_iter().flatten().min()
     }
 }
 
