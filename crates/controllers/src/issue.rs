@@ -10,7 +10,7 @@ use hangar_pki::{
 use hangar_planner::hosted::certificates::{EXPIRES_ANNOTATION, RENEW_AFTER_ANNOTATION};
 use hangar_planner::hosted::roots::Root;
 use hangar_planner::hosted::rotation::{NEXT_EXPIRES_ANNOTATION, with_successor};
-use hangar_planner::step::{Issue, LeafCertificate, Material, Signer};
+use hangar_planner::step::{Identity, Issue, LeafCertificate, Material, Signer};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
@@ -56,11 +56,13 @@ fn material(context: &Context, material: &Material, now: Timestamp) -> Result<Ma
             files.push((key.clone(), issued.key_pem));
             files.extend(ca_file.iter().map(|file| (file.clone(), trusted(authority).to_owned())));
         }
-        Material::Kubeconfig { authority, leaf, cluster, user, files: servers } => {
-            let identity = issue_leaf(context, authority, leaf, now)?;
-            for (file, server) in servers {
-                let config = Kubeconfig { cluster, user, server, ca_pem: trusted(authority), identity: &identity };
-                files.push((file.clone(), config.to_json()));
+        Material::Kubeconfig { authority, cluster, identities } => {
+            for Identity { leaf, user, files: servers } in identities {
+                let identity = issue_leaf(context, authority, leaf, now)?;
+                for (file, server) in servers {
+                    let config = Kubeconfig { cluster, user, server, ca_pem: trusted(authority), identity: &identity };
+                    files.push((file.clone(), config.to_json()));
+                }
             }
         }
         Material::Successor { root: Root::ServiceAccountKeys, current, .. } => {

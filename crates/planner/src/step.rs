@@ -55,8 +55,8 @@ pub enum Material {
     Authority { common_name: String, files: Vec<(String, String)> },
     /// A leaf, signed by the authority given.
     Leaf { authority: Signer, leaf: LeafCertificate, files: (String, String), ca_file: Option<String> },
-    /// A kubeconfig for one identity, in one or more files that differ by server.
-    Kubeconfig { authority: Signer, leaf: LeafCertificate, cluster: String, user: String, files: Vec<(String, String)> },
+    /// Kubeconfigs for one or more identities.
+    Kubeconfig { authority: Signer, cluster: String, identities: Vec<Identity> },
     /// The key pair for service account tokens.
     ServiceAccount { public_file: String, private_file: String },
     /// What comes after an authority or a key pair, beside the data that is there.
@@ -80,6 +80,15 @@ pub struct LeafCertificate {
     pub names: Vec<String>,
     pub server: bool,
     pub client: bool,
+}
+
+/// Whom a kubeconfig is for, and its files, which differ by server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub leaf: LeafCertificate,
+    pub user: String,
+    /// Name and server.
+    pub files: Vec<(String, String)>,
 }
 
 /// What the shared etcd is asked for.
@@ -169,7 +178,10 @@ impl std::fmt::Debug for Material {
         match self {
             Self::Authority { common_name, .. } => write!(f, "Authority({common_name})"),
             Self::Leaf { leaf, .. } => write!(f, "Leaf({})", leaf.common_name),
-            Self::Kubeconfig { user, .. } => write!(f, "Kubeconfig({user})"),
+            Self::Kubeconfig { identities, .. } => {
+                let users: Vec<&str> = identities.iter().map(|identity| identity.user.as_str()).collect();
+                write!(f, "Kubeconfig({})", users.join(", "))
+            }
             Self::ServiceAccount { .. } => f.write_str("ServiceAccount"),
             Self::Successor { root, .. } => write!(f, "Successor({root:?})"),
         }

@@ -323,7 +323,9 @@ fn issued(issue: &Issue) -> Object {
         Material::Leaf { files, ca_file, .. } => {
             [files.0.clone(), files.1.clone()].into_iter().chain(ca_file.clone()).collect()
         }
-        Material::Kubeconfig { files, .. } => files.iter().map(|(file, _)| file.clone()).collect(),
+        Material::Kubeconfig { identities, .. } => {
+            identities.iter().flat_map(|identity| identity.files.iter().map(|(file, _)| file.clone())).collect()
+        }
         Material::ServiceAccount { public_file, private_file } => vec![public_file.clone(), private_file.clone()],
         Material::Successor { .. } => vec![],
     };

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{Addresses, ControlPlane};
 use crate::intent::fingerprint;
-use crate::step::{Issue, LeafCertificate, Material, Signer};
+use crate::step::{Identity, Issue, LeafCertificate, Material, Signer};
 
 /// What a Secret was issued for: another wish means another Secret.
 pub const ISSUED_FOR_ANNOTATION: &str = "hangar.dev/issued-for";
@@ -55,6 +55,30 @@ fn renew_after(secret: &Object) -> Option<Timestamp> {
     secret.annotation(RENEW_AFTER_ANNOTATION)?.parse().ok()
 }
 
+/// Who may do everything without asking RBAC; only what Hangar itself uses is in this group.
+const SUPER_ADMINS: &str = "system:masters";
+/// Bound to cluster-admin in the tenant, and so revocable; the same as kubeadm has since 1.29.
+pub const ADMINS: &str = "kubeadm:cluster-admins";
+/// Hangar's own kubeconfig; it is published nowhere.
+pub const SUPER_ADMIN_FILE: &str = "super-admin.conf";
+
+/// Whether the group of administrators is bound in the tenant already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admins {
+    Bound,
+    /// A control plane from before: its kubeconfigs keep the group that they have until the binding is there.
+    NotBoundYet,
+}
+
+impl Admins {
+    fn group(self) -> &'static str {
+        match self {
+            Self::Bound => ADMINS,
+            Self::NotBoundYet => SUPER_ADMINS,
+        }
+    }
+}
+
 /// Who the server of the tunnel is, to its agents and to the API server.
 const KONNECTIVITY: &str = "system:konnectivity-server";
 
@@ -65,6 +89,7 @@ pub fn leaves(
     ca: &Signer,
     front_proxy: &Signer,
     data_store: Option<&Signer>,
+    admins: Admins,
 ) -> Vec<Issue> {
     let mut issues = vec![
         leaf(plane, "-api-server-certificate", ca, server(plane, addresses), "apiserver", None),
@@ -72,7 +97,7 @@ pub fn leaves(
             plane,
             "-api-server-kubelet-client-certificate",
             ca,
-            client("kube-apiserver-kubelet-client", &["system:masters"]),
+            client("kube-apiserver-kubelet-client", &[admins.group()]),
             "apiserver-kubelet-client",
             None,
         ),
@@ -89,7 +114,7 @@ pub fn leaves(
         let subject = client(&tenancy.user, &[]);
         issues.push(leaf(plane, "-datastore-certificate", signer, subject, "server", Some("ca.crt")));
     }
-    issues.extend(kubeconfigs(plane, addresses, ca));
+    issues.extend(kubeconfigs(plane, addresses, ca, admins));
     if plane.addons.konnectivity.is_some() {
         let subject = LeafCertificate { common_name: KONNECTIVITY.into(), ..server(plane, addresses) };
         issues.push(leaf(plane, "-konnectivity-certificate", ca, subject, "konnectivity-server", None));
@@ -97,50 +122,56 @@ pub fn leaves(
     issues
 }
 
-fn kubeconfigs(plane: &ControlPlane, addresses: &Addresses, ca: &Signer) -> Vec<Issue> {
+fn kubeconfigs(plane: &ControlPlane, addresses: &Addresses, ca: &Signer, admins: Admins) -> Vec<Issue> {
     let public = format!("https://{}", host_port(&addresses.endpoint, plane.exposure.port));
     let inner = format!("https://{}", host_port(&addresses.cluster_ip, plane.exposure.port));
-    let kubeconfig = |suffix: &str, subject: LeafCertificate, user: &str, files: &[(&str, &String)]| {
-        let trusted = ca.trust_pem.as_ref().unwrap_or(&ca.certificate_pem);
-        let wish = json!([subject.common_name, subject.organizations, files, trusted]).to_string();
-        Issue {
-            secret: secret(plane, &plane.object(suffix), &wish),
-            material: Material::Kubeconfig {
-                authority: ca.clone(),
-                leaf: subject,
-                cluster: plane.cluster_name.clone(),
-                user: user.to_owned(),
-                files: files.iter().map(|(file, server)| ((*file).to_owned(), (*server).clone())).collect(),
-            },
-            replaces: false,
-        }
+    let identity = |leaf: LeafCertificate, user: &str, files: &[(&str, &String)]| Identity {
+        leaf,
+        user: user.to_owned(),
+        files: files.iter().map(|(file, server)| ((*file).to_owned(), (*server).clone())).collect(),
     };
-    let admin = format!("{}-admin", plane.cluster_name);
-    let konnectivity = plane.addons.konnectivity.iter().map(|_| {
-        let files = [("konnectivity-server.conf", &inner)];
-        kubeconfig("-konnectivity-kubeconfig", client(KONNECTIVITY, &[]), KONNECTIVITY, &files)
-    });
-    let everyone = [
+    let component = |name: &str, file: &str| vec![identity(client(name, &[]), name, &[(file, &inner)])];
+    let mut administrators = vec![identity(
+        client("kubernetes-admin", &[admins.group()]),
+        &format!("{}-admin", plane.cluster_name),
+        &[("admin.conf", &public), ("admin.svc", &inner)],
+    )];
+    if admins == Admins::Bound {
+        administrators.push(identity(
+            client("hangar-super-admin", &[SUPER_ADMINS]),
+            &format!("{}-super-admin", plane.cluster_name),
+            &[(SUPER_ADMIN_FILE, &public), ("super-admin.svc", &inner)],
+        ));
+    }
+    let mut all = vec![
+        kubeconfig(plane, "-admin-kubeconfig", ca, administrators),
         kubeconfig(
-            "-admin-kubeconfig",
-            client("kubernetes-admin", &["system:masters"]),
-            &admin,
-            &[("admin.conf", &public), ("admin.svc", &inner)],
-        ),
-        kubeconfig(
+            plane,
             "-controller-manager-kubeconfig",
-            client("system:kube-controller-manager", &[]),
-            "system:kube-controller-manager",
-            &[("controller-manager.conf", &inner)],
+            ca,
+            component("system:kube-controller-manager", "controller-manager.conf"),
         ),
-        kubeconfig(
-            "-scheduler-kubeconfig",
-            client("system:kube-scheduler", &[]),
-            "system:kube-scheduler",
-            &[("scheduler.conf", &inner)],
-        ),
+        kubeconfig(plane, "-scheduler-kubeconfig", ca, component("system:kube-scheduler", "scheduler.conf")),
     ];
-    everyone.into_iter().chain(konnectivity).collect()
+    if plane.addons.konnectivity.is_some() {
+        let server = component(KONNECTIVITY, "konnectivity-server.conf");
+        all.push(kubeconfig(plane, "-konnectivity-kubeconfig", ca, server));
+    }
+    all
+}
+
+fn kubeconfig(plane: &ControlPlane, suffix: &str, ca: &Signer, identities: Vec<Identity>) -> Issue {
+    let trusted = ca.trust_pem.as_ref().unwrap_or(&ca.certificate_pem);
+    let wish = |it: &Identity| json!([it.leaf.common_name, it.leaf.organizations, it.files, trusted]);
+    let wish = match &identities[..] {
+        [only] => wish(only),
+        several => several.iter().map(wish).collect(),
+    };
+    Issue {
+        secret: secret(plane, &plane.object(suffix), &wish.to_string()),
+        material: Material::Kubeconfig { authority: ca.clone(), cluster: plane.cluster_name.clone(), identities },
+        replaces: false,
+    }
 }
 
 /// An IPv6 address needs brackets before a port.

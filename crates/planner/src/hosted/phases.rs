@@ -10,6 +10,7 @@ use hangar_api::{Object, ObjectKey};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::certificates::Admins;
 use super::roots::{AllProvided, Root};
 use super::rotation::Stage;
 use super::{
@@ -178,6 +179,16 @@ impl<'a> Hosting<'a> {
         }
     }
 
+    /// A new control plane has kubeconfigs of the new form from the start: nobody can use them before the binding is there.
+    pub(super) fn admins(&self, plane: &ControlPlane) -> Admins {
+        let Some(secret) = self.secret(&plane.object("-admin-kubeconfig")) else { return Admins::Bound };
+        let record = self.own("", "ConfigMap", &plane.object("-kubeadmconfig"));
+        let applied = record.and_then(|record| record.annotation(TENANT_LIST_ANNOTATION)).unwrap_or_default();
+        let is_bound = secret.get("/data")[certificates::SUPER_ADMIN_FILE].is_string()
+            || applied.contains(&format!("{:?}", certificates::ADMINS));
+        if is_bound { Admins::Bound } else { Admins::NotBoundYet }
+    }
+
     fn leaves(&self, plane: &ControlPlane, now: Timestamp) -> Phase {
         let Some(addresses) = self.addresses() else { return Phase::Done };
         let store = match &self.facts.data_store {
@@ -188,7 +199,7 @@ impl<'a> Hosting<'a> {
         let front_proxy = self.signer(plane, Root::FrontProxyAuthority);
         match (ca, front_proxy) {
             (Some(ca), Some(front_proxy)) => {
-                self.issue(certificates::leaves(plane, &addresses, &ca, &front_proxy, store), now)
+                self.issue(certificates::leaves(plane, &addresses, &ca, &front_proxy, store, self.admins(plane)), now)
             }
             _ => Phase::blocked(
                 "CertificateAuthorityUnreadable",

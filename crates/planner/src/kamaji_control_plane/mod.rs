@@ -55,7 +55,7 @@ fn owner(world: &World) -> Phase {
     }
 }
 
-fn hosting(world: &World) -> Hosting<'_> {
+pub(crate) fn hosting(world: &World) -> Hosting<'_> {
     Hosting {
         owner: world.object(),
         model: translate::control_plane(world),
