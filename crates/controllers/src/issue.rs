@@ -3,9 +3,14 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hangar_api::Object;
-use hangar_pki::{Authority, CertifiedKey, Kubeconfig, Leaf, PkiError, Usage, renew_after, service_account_keys};
-use hangar_planner::hosted::certificates::RENEW_AFTER_ANNOTATION;
-use hangar_planner::step::{Issue, LeafCertificate, Material, Signer};
+use hangar_pki::{
+    Authority, CertifiedKey, Kubeconfig, Leaf, PkiError, Usage, authority_expires, leaf_expires, renew_after,
+    service_account_keys,
+};
+use hangar_planner::hosted::certificates::{EXPIRES_ANNOTATION, RENEW_AFTER_ANNOTATION};
+use hangar_planner::hosted::roots::Root;
+use hangar_planner::hosted::rotation::{NEXT_EXPIRES_ANNOTATION, with_successor};
+use hangar_planner::step::{Identity, Issue, LeafCertificate, Material, Signer};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
@@ -15,11 +20,23 @@ use crate::Context;
 pub fn fill(context: &Context, issue: &Issue, now: Timestamp) -> Result<Object, PkiError> {
     let mut secret = issue.secret.clone();
     secret.0["data"] = Value::Object(material(context, &issue.material, now)?);
-    // Authorities and key pairs are not renewed by the clock: that is a rotation.
-    if matches!(issue.material, Material::Leaf { .. } | Material::Kubeconfig { .. }) {
-        secret.0["metadata"]["annotations"][RENEW_AFTER_ANNOTATION] = renew_after(now).to_string().into();
+    for (name, at) in dates(&issue.material, now) {
+        secret.0["metadata"]["annotations"][name] = at.to_string().into();
     }
     Ok(secret)
+}
+
+/// What is written down of the life of what was made, so that planners need not read certificates.
+fn dates(material: &Material, now: Timestamp) -> Vec<(&'static str, Timestamp)> {
+    match material {
+        Material::Leaf { .. } | Material::Kubeconfig { .. } => {
+            vec![(RENEW_AFTER_ANNOTATION, renew_after(now)), (EXPIRES_ANNOTATION, leaf_expires(now))]
+        }
+        // Authorities are not renewed but rotated, and key pairs do not expire.
+        Material::Authority { .. } => vec![(EXPIRES_ANNOTATION, authority_expires(now))],
+        Material::Successor { root: Root::ServiceAccountKeys, .. } | Material::ServiceAccount { .. } => vec![],
+        Material::Successor { .. } => vec![(NEXT_EXPIRES_ANNOTATION, authority_expires(now))],
+    }
 }
 
 fn material(context: &Context, material: &Material, now: Timestamp) -> Result<Map<String, Value>, PkiError> {
@@ -39,12 +56,22 @@ fn material(context: &Context, material: &Material, now: Timestamp) -> Result<Ma
             files.push((key.clone(), issued.key_pem));
             files.extend(ca_file.iter().map(|file| (file.clone(), trusted(authority).to_owned())));
         }
-        Material::Kubeconfig { authority, leaf, cluster, user, files: servers } => {
-            let identity = issue_leaf(context, authority, leaf, now)?;
-            for (file, server) in servers {
-                let config = Kubeconfig { cluster, user, server, ca_pem: trusted(authority), identity: &identity };
-                files.push((file.clone(), config.to_json()));
+        Material::Kubeconfig { authority, cluster, identities } => {
+            for Identity { leaf, user, files: servers } in identities {
+                let identity = issue_leaf(context, authority, leaf, now)?;
+                for (file, server) in servers {
+                    let config = Kubeconfig { cluster, user, server, ca_pem: trusted(authority), identity: &identity };
+                    files.push((file.clone(), config.to_json()));
+                }
             }
+        }
+        Material::Successor { root: Root::ServiceAccountKeys, current, .. } => {
+            let (public, private) = service_account_keys(keys)?;
+            return Ok(with_successor(Root::ServiceAccountKeys, current, &public, &private));
+        }
+        Material::Successor { root, common_name, current } => {
+            let next = Authority::create(keys, common_name, now)?;
+            return Ok(with_successor(*root, current, next.certificate_pem(), next.key_pem()));
         }
         Material::ServiceAccount { public_file, private_file } => {
             let (public, private) = service_account_keys(keys)?;

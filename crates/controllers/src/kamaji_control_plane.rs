@@ -2,7 +2,9 @@
 
 use hangar_api::{Object, ObjectKey, kinds, references};
 use hangar_engine::pass::Controller;
-use hangar_engine::reads::{Read, cluster, named, owned_built_in, read, reference};
+use hangar_engine::reads::{Read, cluster, members, named, owned_built_in, read, reference};
+use hangar_planner::hosted::roots::Root;
+use hangar_planner::hosted::rotation::Stage;
 use hangar_planner::hosted::{Facts, is_available};
 use hangar_planner::kamaji_control_plane::{KamajiControlPlanes, api_server};
 use hangar_planner::step::ClusterName;
@@ -11,7 +13,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::api::{Api, ListParams};
 
-use crate::{Context, data_stores};
+use crate::{Context, data_stores, provided};
 
 /// Of a container's last line.
 const LAST_WORDS: usize = 300;
@@ -20,6 +22,23 @@ const LATE: SignedDuration = SignedDuration::from_secs(8);
 
 fn data_store(plane: &Object) -> Option<ObjectKey> {
     Some(references::data_store(plane))
+}
+
+fn secret_of(cluster: &Object, root: Root) -> Option<ObjectKey> {
+    let name = format!("{}{}", cluster.name(), root.provided_suffix());
+    Some(ObjectKey::new("", "Secret", cluster.namespace(), &name))
+}
+
+fn authority(cluster: &Object) -> Option<ObjectKey> {
+    secret_of(cluster, Root::ClusterAuthority)
+}
+
+fn front_proxy(cluster: &Object) -> Option<ObjectKey> {
+    secret_of(cluster, Root::FrontProxyAuthority)
+}
+
+fn service_account(cluster: &Object) -> Option<ObjectKey> {
+    secret_of(cluster, Root::ServiceAccountKeys)
 }
 
 impl Controller<Context> for KamajiControlPlanes {
@@ -31,6 +50,11 @@ impl Controller<Context> for KamajiControlPlanes {
         ),
         read(&[named(<kinds::DataStore as hangar_api::Kind>::GROUP, "DataStore", data_store)], &["/spec"]),
         read(&[owned_built_in("", "Secret")], &["/data", "/metadata/annotations"]),
+        read(&[cluster(), named("", "Secret", authority)], &["/data"]),
+        read(&[cluster(), named("", "Secret", front_proxy)], &["/data"]),
+        read(&[cluster(), named("", "Secret", service_account)], &["/data"]),
+        // Nodes must not be cut off by the rotation of an authority.
+        read(&[members::<kinds::Machine>()], &["/status/nodeRef"]),
         read(&[owned_built_in("", "ConfigMap")], &["/data", "/metadata/annotations"]),
         read(&[owned_built_in("", "Service")], &["/spec", "/status"]),
         read(
@@ -53,6 +77,8 @@ impl Controller<Context> for KamajiControlPlanes {
         Ok(Facts {
             data_store: data_stores::view(context, &references::data_store(world.object())).await,
             konnectivity: context.site.konnectivity.clone(),
+            provided: provided::read(world, now),
+            nodes: nodes(context, world).await,
             tenant_version: version(context, world).await,
             pods_wait_for: pods_wait_for(context, world, now).await,
             ..Facts::default()
@@ -64,6 +90,18 @@ impl Controller<Context> for KamajiControlPlanes {
             context.tenants.forget(&ClusterName { namespace: cluster.namespace, name: cluster.name });
         }
     }
+}
+
+/// Who may depend on an authority that is rotated; from memory, and only then.
+async fn nodes(context: &Context, world: &World<KamajiControlPlanes>) -> Option<Vec<(String, Timestamp)>> {
+    let mut secrets = world.objects.of_kind("", "Secret").filter(|secret| secret.is_owned_by(world.object().uid()));
+    if !secrets.any(|secret| Stage::of(secret) != Stage::Rest) {
+        return None;
+    }
+    let cluster = ClusterName { namespace: world.object().namespace().to_owned(), name: world.cluster_name() };
+    let nodes = context.tenants.nodes(&cluster).await?;
+    let joined = |node: &Object| node.text("/metadata/creationTimestamp").parse().unwrap_or(Timestamp::UNIX_EPOCH);
+    Some(nodes.iter().map(|node| (node.name().to_owned(), joined(node))).collect())
 }
 
 /// Asked once for each rollout of the API server, when it answers.

@@ -30,8 +30,8 @@ impl Controller<Context> for KubeadmConfigs {
 
     async fn facts(context: &Context, world: &World<Self>, _now: Timestamp) -> Result<Facts, Reason> {
         let secret = world.cluster().and_then(authority).and_then(|key| world.objects.get(&key));
-        let ca_hash = secret.and_then(|secret| hangar_pki::ca_hash(&secret.secret_text("tls.crt")?).ok());
-        let mut facts = Facts { ca_hash, ..Facts::default() };
+        let trusted = secret.and_then(|secret| secret.secret_text("tls.crt")).unwrap_or_default();
+        let mut facts = Facts { ca_hashes: hangar_pki::ca_hashes(&trusted), ..Facts::default() };
         // Only until the node has joined: afterwards the tenant is not asked any more.
         if let Some(secret) = data_secret(world).filter(|_| awaits_node(world)) {
             let id = secret.annotation(TOKEN_ID_ANNOTATION).unwrap_or_default();

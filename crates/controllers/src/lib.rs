@@ -20,6 +20,7 @@ mod machine_health_check;
 mod machine_set;
 mod open_stack_cluster;
 mod open_stack_machine;
+mod provided;
 mod secrets;
 mod tenant_calls;
 

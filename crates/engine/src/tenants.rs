@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
-use hangar_api::kinds::Machine;
+use hangar_api::kinds::{Cluster, Machine};
 use hangar_api::kubeconfig::InlineKubeconfig;
-use hangar_api::{Kind as _, Object, ObjectKey};
+use hangar_api::{Kind as _, Object, ObjectKey, references};
+use hangar_planner::hosted;
 use hangar_planner::step::ClusterName;
 use kube::Client;
 use kube::api::{Api, ApiResource};
@@ -180,6 +181,14 @@ impl Tenants {
         }
     }
 
+    /// All Nodes of a cluster, once they were listed.
+    pub async fn nodes(&self, cluster: &ClusterName) -> Option<Vec<Arc<Object>>> {
+        self.client(cluster).await.ok()?;
+        let entries = self.entries();
+        let nodes = entries.get(cluster)?.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        (nodes.state == WatchState::Listed).then(|| nodes.by_name.values().cloned().collect())
+    }
+
     /// A node as we have just written it.
     pub fn absorb(&self, cluster: &ClusterName, node: Arc<Object>) {
         if let Some(entry) = self.entries().get(cluster) {
@@ -207,9 +216,27 @@ impl Tenants {
         self.entries().remove(cluster);
     }
 
+    /// Hangar's own, if the control plane is hosted, else the one that is there for everybody.
     fn kubeconfig(&self, cluster: &ClusterName) -> Option<String> {
+        if let Some(own) = self.own_kubeconfig(cluster) {
+            return Some(own);
+        }
         let key = ObjectKey::new("", "Secret", &cluster.namespace, &format!("{}-kubeconfig", cluster.name));
         self.0.cache.get(&key)?.secret_text("value")
+    }
+}
+
+impl Tenants {
+    fn own_kubeconfig(&self, cluster: &ClusterName) -> Option<String> {
+        let cache = &self.0.cache;
+        let cluster = cache.get(&ObjectKey::of::<Cluster>(&cluster.namespace, &cluster.name))?;
+        let plane = references::target(&cluster, "/spec/controlPlaneRef")?;
+        if !hosted::KINDS.contains(&(plane.group.as_str(), plane.kind.as_str())) {
+            return None;
+        }
+        let name = format!("{}-admin-kubeconfig", plane.name);
+        let secret = cache.get(&ObjectKey::new("", "Secret", &plane.namespace, &name))?;
+        secret.secret_text(hosted::certificates::SUPER_ADMIN_FILE)
     }
 }
 

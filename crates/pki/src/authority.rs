@@ -23,6 +23,20 @@ pub fn renew_after(issued: Timestamp) -> Timestamp {
     Timestamp::from_second(second).unwrap_or(Timestamp::MAX)
 }
 
+/// When a leaf that is issued now expires.
+pub fn leaf_expires(issued: Timestamp) -> Timestamp {
+    days_after(issued, LEAF_DAYS)
+}
+
+/// When an authority that is made now expires.
+pub fn authority_expires(made: Timestamp) -> Timestamp {
+    days_after(made, AUTHORITY_DAYS)
+}
+
+fn days_after(at: Timestamp, days: i64) -> Timestamp {
+    Timestamp::from_second(at.as_second() + days * 24 * 3600).unwrap_or(Timestamp::MAX)
+}
+
 /// How long before two thirds of a certificate's life it is issued anew, so that whoever looks once a day is never late.
 const AHEAD: SignedDuration = SignedDuration::from_hours(36);
 
@@ -152,6 +166,26 @@ pub fn ca_hash(certificate_pem: &str) -> Result<String, PkiError> {
     Ok(format!("sha256:{hex}"))
 }
 
+/// Whether a certificate says that an authority has signed it, by the identifier of the authority's key.
+pub fn is_issued_by(certificate_pem: &str, authority_pem: &str) -> Result<bool, PkiError> {
+    use x509_parser::extensions::ParsedExtension;
+    let identifier = |pem: &str, of_authority: bool| -> Result<Option<Vec<u8>>, PkiError> {
+        let der = der(pem)?;
+        let (_, parsed) =
+            x509_parser::parse_x509_certificate(&der).map_err(|error| PkiError::Unreadable(error.to_string()))?;
+        let mut all = parsed.extensions().iter().map(x509_parser::extensions::X509Extension::parsed_extension);
+        Ok(all.find_map(|extension| match extension {
+            ParsedExtension::SubjectKeyIdentifier(id) if of_authority => Some(id.0.to_vec()),
+            ParsedExtension::AuthorityKeyIdentifier(id) if !of_authority => {
+                id.key_identifier.as_ref().map(|id| id.0.to_vec())
+            }
+            _ => None,
+        }))
+    };
+    let (signed_by, authority) = (identifier(certificate_pem, false)?, identifier(authority_pem, true)?);
+    Ok(signed_by.is_some() && signed_by == authority)
+}
+
 /// Whom a certificate names: a user and its groups, as Kubernetes reads them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subject {
@@ -227,6 +261,11 @@ mod tests {
         let leaf = authority.issue(&SystemKeys, &Leaf::client("admin", &["system:masters"]), now()).unwrap();
         assert_eq!(expires_at(&leaf.certificate_pem).unwrap().to_string(), "2027-01-01T00:00:00Z");
         assert_eq!(expires_at(authority.certificate_pem()).unwrap().to_string(), "2035-12-30T00:00:00Z");
+        assert_eq!(leaf_expires(now()), expires_at(&leaf.certificate_pem).unwrap());
+        assert_eq!(authority_expires(now()), expires_at(authority.certificate_pem()).unwrap());
+        let other = Authority::create(&SystemKeys, "kubernetes", now()).unwrap();
+        assert!(is_issued_by(&leaf.certificate_pem, authority.certificate_pem()).unwrap());
+        assert!(!is_issued_by(&leaf.certificate_pem, other.certificate_pem()).unwrap());
     }
 
     #[test]

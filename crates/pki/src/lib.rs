@@ -6,13 +6,16 @@
 
 mod authority;
 mod kubeconfig;
+pub mod provided;
 mod token;
 mod unverified;
 
 pub use authority::{
-    Authority, CertifiedKey, Leaf, Subject, Usage, ca_hash, expires_at, is_due, renew_after, renew_from,
+    Authority, CertifiedKey, Leaf, Subject, Usage, authority_expires, ca_hash, expires_at, is_due, is_issued_by,
+    leaf_expires, renew_after, renew_from,
 };
 pub use kubeconfig::Kubeconfig;
+pub use provided::ca_hashes;
 pub use token::BootstrapToken;
 pub use unverified::unverified_client;
 

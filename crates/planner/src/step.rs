@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use hangar_api::{Object, ObjectKey};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::cloud::{CloudAnswer, CloudCall, CloudIdentity};
+use crate::hosted::roots::Root;
 
 /// One thing to do, and where.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,10 +55,12 @@ pub enum Material {
     Authority { common_name: String, files: Vec<(String, String)> },
     /// A leaf, signed by the authority given.
     Leaf { authority: Signer, leaf: LeafCertificate, files: (String, String), ca_file: Option<String> },
-    /// A kubeconfig for one identity, in one or more files that differ by server.
-    Kubeconfig { authority: Signer, leaf: LeafCertificate, cluster: String, user: String, files: Vec<(String, String)> },
+    /// Kubeconfigs for one or more identities.
+    Kubeconfig { authority: Signer, cluster: String, identities: Vec<Identity> },
     /// The key pair for service account tokens.
     ServiceAccount { public_file: String, private_file: String },
+    /// What comes after an authority or a key pair, beside the data that is there.
+    Successor { root: Root, common_name: String, current: Map<String, Value> },
 }
 
 /// An authority that may sign: both PEM.
@@ -77,6 +80,15 @@ pub struct LeafCertificate {
     pub names: Vec<String>,
     pub server: bool,
     pub client: bool,
+}
+
+/// Whom a kubeconfig is for, and its files, which differ by server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    pub leaf: LeafCertificate,
+    pub user: String,
+    /// Name and server.
+    pub files: Vec<(String, String)>,
 }
 
 /// What the shared etcd is asked for.
@@ -166,8 +178,12 @@ impl std::fmt::Debug for Material {
         match self {
             Self::Authority { common_name, .. } => write!(f, "Authority({common_name})"),
             Self::Leaf { leaf, .. } => write!(f, "Leaf({})", leaf.common_name),
-            Self::Kubeconfig { user, .. } => write!(f, "Kubeconfig({user})"),
+            Self::Kubeconfig { identities, .. } => {
+                let users: Vec<&str> = identities.iter().map(|identity| identity.user.as_str()).collect();
+                write!(f, "Kubeconfig({})", users.join(", "))
+            }
             Self::ServiceAccount { .. } => f.write_str("ServiceAccount"),
+            Self::Successor { root, .. } => write!(f, "Successor({root:?})"),
         }
     }
 }

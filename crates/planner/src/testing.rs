@@ -190,7 +190,15 @@ impl Fake {
                 assert!(find(&object.key()).is_none(), "{} is there already", object.key());
                 vec![self.born(object.clone())]
             }
-            Step::Apply(object) => vec![self.written(find(&object.key()).unwrap(), &object.0)],
+            Step::Apply(object) => {
+                let mut current = find(&object.key()).unwrap().clone();
+                // What was applied before and is not applied any more goes.
+                if object.kind() == "Secret" {
+                    current.0["data"] = Value::Null;
+                    current.0["metadata"]["annotations"] = Value::Null;
+                }
+                vec![self.written(&current, &object.0)]
+            }
             Step::Patch { key, uid, resource_version, fields } => {
                 let current = find(key).unwrap();
                 assert_eq!(current.uid(), uid, "{key}");
@@ -315,10 +323,17 @@ fn issued(issue: &Issue) -> Object {
         Material::Leaf { files, ca_file, .. } => {
             [files.0.clone(), files.1.clone()].into_iter().chain(ca_file.clone()).collect()
         }
-        Material::Kubeconfig { files, .. } => files.iter().map(|(file, _)| file.clone()).collect(),
+        Material::Kubeconfig { identities, .. } => {
+            identities.iter().flat_map(|identity| identity.files.iter().map(|(file, _)| file.clone())).collect()
+        }
         Material::ServiceAccount { public_file, private_file } => vec![public_file.clone(), private_file.clone()],
+        Material::Successor { .. } => vec![],
     };
     let mut secret = issue.secret.clone();
+    if let Material::Successor { root, current, .. } = &issue.material {
+        let data = crate::hosted::rotation::with_successor(*root, current, "next certificate\n", "next key\n");
+        secret.0["data"] = data.into();
+    }
     for file in files {
         let content = format!("{} of {}", file, secret.name());
         secret.0["data"][file] = STANDARD.encode(content).into();

@@ -55,3 +55,30 @@ async fn a_client_is_made_from_what_was_accepted_only() {
     let text = recorder.0.lock().unwrap()[0].clone();
     assert!(text.contains("abc") && !text.contains("left-out"), "{text}");
 }
+
+#[tokio::test]
+async fn a_hosted_control_plane_is_called_with_hangars_own_kubeconfig_and_any_other_with_that_of_the_cluster() {
+    let kubeconfig = |token: &str| {
+        let text = json!({
+            "clusters": [{"name": "c", "cluster": {"server": "https://10.0.0.1:6443", "certificate-authority-data": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg=="}}],
+            "users": [{"name": "u", "user": {"token": token}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        });
+        base64::engine::general_purpose::STANDARD.encode(text.to_string())
+    };
+    for (kind, expected) in [("KamajiControlPlane", "own-token"), ("KubeadmControlPlane", "everybodys-token")] {
+        let (tenants, recorder) = tenants(json!({"token": "everybodys-token"}));
+        let mut own = Object::named("v1", "Secret", "team", "plane-admin-kubeconfig");
+        own.0["data"] =
+            json!({ "super-admin.conf": kubeconfig("own-token"), "admin.conf": kubeconfig("admins-token") });
+        tenants.0.cache.put(own);
+        let mut cluster_object = Object::named("cluster.x-k8s.io/v1beta2", "Cluster", "team", "demo");
+        cluster_object.0["spec"]["controlPlaneRef"] =
+            json!({ "apiGroup": "controlplane.cluster.x-k8s.io", "kind": kind, "name": "plane" });
+        tenants.0.cache.put(cluster_object);
+        drop(tenants.client(&cluster()).await);
+        let text = recorder.0.lock().unwrap()[0].clone();
+        assert!(text.contains(expected), "{kind}: {text}");
+    }
+}

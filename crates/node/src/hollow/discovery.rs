@@ -49,9 +49,10 @@ fn trusted(info: &ConfigMap, token: &BootstrapToken, join: &Join) -> Result<Clus
     }
     let cluster = read_kubeconfig(kubeconfig).map_err(JoinError::ClusterInfo)?;
     if !join.ca_hashes.is_empty() {
-        let found = hangar_pki::ca_hash(&cluster.ca_pem).map_err(|error| JoinError::ClusterInfo(error.to_string()))?;
-        if !join.ca_hashes.iter().any(|pin| pin.eq_ignore_ascii_case(&found)) {
-            return Err(JoinError::Pin { found });
+        // There are two while an authority is rotated; kubeadm is content with one of them, too.
+        let found = hangar_pki::ca_hashes(&cluster.ca_pem);
+        if !found.iter().any(|found| join.ca_hashes.iter().any(|pin| pin.eq_ignore_ascii_case(found))) {
+            return Err(JoinError::Pin { found: found.join(", ") });
         }
     }
     Ok(cluster)

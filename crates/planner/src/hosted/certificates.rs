@@ -4,39 +4,45 @@ use std::time::Duration;
 
 use hangar_api::Object;
 use hangar_api::names::{CLUSTER_NAME_LABEL, SECRET_TYPE};
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::{Addresses, ControlPlane};
 use crate::intent::fingerprint;
-use crate::step::{Issue, LeafCertificate, Material, Signer};
+use crate::step::{Identity, Issue, LeafCertificate, Material, Signer};
 
 /// What a Secret was issued for: another wish means another Secret.
 pub const ISSUED_FOR_ANNOTATION: &str = "hangar.dev/issued-for";
 
 /// From when on a certificate is to be issued anew: two thirds of its life.
 pub const RENEW_AFTER_ANNOTATION: &str = "hangar.dev/renew-after";
-/// What is due so soon after the first one is renewed with it: pods restart once, not once for each certificate.
-const TOGETHER: SignedDuration = SignedDuration::from_hours(24);
-
+/// When what is in a Secret expires.
+pub const EXPIRES_ANNOTATION: &str = "hangar.dev/expires";
 /// When certificates of a control plane are renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renewal {
     /// The first that is due.
     pub next: Option<Timestamp>,
+    /// When the first of those that are renewed expires.
+    pub expires: Option<Timestamp>,
     now: Timestamp,
 }
 
 impl Renewal {
     /// Of these Secrets.
     pub fn of<'a>(secrets: impl Iterator<Item = &'a Object>, now: Timestamp) -> Self {
-        Self { next: secrets.filter_map(renew_after).min(), now }
+        let renewed: Vec<&Object> = secrets.filter(|secret| renew_after(secret).is_some()).collect();
+        let expires = |secret: &&Object| secret.annotation(EXPIRES_ANNOTATION)?.parse().ok();
+        Self {
+            next: renewed.iter().filter_map(|secret| renew_after(secret)).min(),
+            expires: renewed.iter().filter_map(expires).min(),
+            now,
+        }
     }
 
-    /// Whether this one is issued anew.
+    /// Whether this one is issued anew: as soon as one is due, all are, since pods restart for it anyway. A rotation leaves them with different dates.
     pub fn is_due(&self, secret: &Object) -> bool {
-        let any = self.next.is_some_and(|next| next <= self.now);
-        any && renew_after(secret).is_some_and(|at| at.duration_since(self.now) <= TOGETHER)
+        self.next.is_some_and(|next| next <= self.now) && renew_after(secret).is_some()
     }
 
     /// How long until then.
@@ -49,29 +55,32 @@ fn renew_after(secret: &Object) -> Option<Timestamp> {
     secret.annotation(RENEW_AFTER_ANNOTATION)?.parse().ok()
 }
 
+/// Who may do everything without asking RBAC; only what Hangar itself uses is in this group.
+const SUPER_ADMINS: &str = "system:masters";
+/// Bound to cluster-admin in the tenant, and so revocable; the same as kubeadm has since 1.29.
+pub const ADMINS: &str = "kubeadm:cluster-admins";
+/// Hangar's own kubeconfig; it is published nowhere.
+pub const SUPER_ADMIN_FILE: &str = "super-admin.conf";
+
+/// Whether the group of administrators is bound in the tenant already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admins {
+    Bound,
+    /// A control plane from before: its kubeconfigs keep the group that they have until the binding is there.
+    NotBoundYet,
+}
+
+impl Admins {
+    fn group(self) -> &'static str {
+        match self {
+            Self::Bound => ADMINS,
+            Self::NotBoundYet => SUPER_ADMINS,
+        }
+    }
+}
+
 /// Who the server of the tunnel is, to its agents and to the API server.
 const KONNECTIVITY: &str = "system:konnectivity-server";
-
-/// Authorities and keys that need nobody else's signature.
-pub fn roots(plane: &ControlPlane) -> Vec<Issue> {
-    let authority = |suffix: &str, common_name: &str, files: &[(&str, &str)]| Issue {
-        secret: secret(plane, &plane.object(suffix), common_name),
-        material: Material::Authority {
-            common_name: common_name.to_owned(),
-            files: files.iter().map(|(crt, key)| ((*crt).to_owned(), (*key).to_owned())).collect(),
-        },
-        replaces: false,
-    };
-    vec![
-        authority("-ca", "kubernetes", &[("ca.crt", "ca.key"), ("tls.crt", "tls.key")]),
-        authority("-front-proxy-ca-certificate", "front-proxy-ca", &[("front-proxy-ca.crt", "front-proxy-ca.key")]),
-        Issue {
-            secret: secret(plane, &plane.object("-sa-certificate"), "sa"),
-            material: Material::ServiceAccount { public_file: "sa.pub".into(), private_file: "sa.key".into() },
-            replaces: false,
-        },
-    ]
-}
 
 /// Everything that the authorities sign.
 pub fn leaves(
@@ -80,6 +89,7 @@ pub fn leaves(
     ca: &Signer,
     front_proxy: &Signer,
     data_store: Option<&Signer>,
+    admins: Admins,
 ) -> Vec<Issue> {
     let mut issues = vec![
         leaf(plane, "-api-server-certificate", ca, server(plane, addresses), "apiserver", None),
@@ -87,7 +97,7 @@ pub fn leaves(
             plane,
             "-api-server-kubelet-client-certificate",
             ca,
-            client("kube-apiserver-kubelet-client", &["system:masters"]),
+            client("kube-apiserver-kubelet-client", &[admins.group()]),
             "apiserver-kubelet-client",
             None,
         ),
@@ -104,7 +114,7 @@ pub fn leaves(
         let subject = client(&tenancy.user, &[]);
         issues.push(leaf(plane, "-datastore-certificate", signer, subject, "server", Some("ca.crt")));
     }
-    issues.extend(kubeconfigs(plane, addresses, ca));
+    issues.extend(kubeconfigs(plane, addresses, ca, admins));
     if plane.addons.konnectivity.is_some() {
         let subject = LeafCertificate { common_name: KONNECTIVITY.into(), ..server(plane, addresses) };
         issues.push(leaf(plane, "-konnectivity-certificate", ca, subject, "konnectivity-server", None));
@@ -112,49 +122,56 @@ pub fn leaves(
     issues
 }
 
-fn kubeconfigs(plane: &ControlPlane, addresses: &Addresses, ca: &Signer) -> Vec<Issue> {
+fn kubeconfigs(plane: &ControlPlane, addresses: &Addresses, ca: &Signer, admins: Admins) -> Vec<Issue> {
     let public = format!("https://{}", host_port(&addresses.endpoint, plane.exposure.port));
     let inner = format!("https://{}", host_port(&addresses.cluster_ip, plane.exposure.port));
-    let kubeconfig = |suffix: &str, subject: LeafCertificate, user: &str, files: &[(&str, &String)]| {
-        let wish = json!([subject.common_name, subject.organizations, files, ca.certificate_pem]).to_string();
-        Issue {
-            secret: secret(plane, &plane.object(suffix), &wish),
-            material: Material::Kubeconfig {
-                authority: ca.clone(),
-                leaf: subject,
-                cluster: plane.cluster_name.clone(),
-                user: user.to_owned(),
-                files: files.iter().map(|(file, server)| ((*file).to_owned(), (*server).clone())).collect(),
-            },
-            replaces: false,
-        }
+    let identity = |leaf: LeafCertificate, user: &str, files: &[(&str, &String)]| Identity {
+        leaf,
+        user: user.to_owned(),
+        files: files.iter().map(|(file, server)| ((*file).to_owned(), (*server).clone())).collect(),
     };
-    let admin = format!("{}-admin", plane.cluster_name);
-    let konnectivity = plane.addons.konnectivity.iter().map(|_| {
-        let files = [("konnectivity-server.conf", &inner)];
-        kubeconfig("-konnectivity-kubeconfig", client(KONNECTIVITY, &[]), KONNECTIVITY, &files)
-    });
-    let everyone = [
+    let component = |name: &str, file: &str| vec![identity(client(name, &[]), name, &[(file, &inner)])];
+    let mut administrators = vec![identity(
+        client("kubernetes-admin", &[admins.group()]),
+        &format!("{}-admin", plane.cluster_name),
+        &[("admin.conf", &public), ("admin.svc", &inner)],
+    )];
+    if admins == Admins::Bound {
+        administrators.push(identity(
+            client("hangar-super-admin", &[SUPER_ADMINS]),
+            &format!("{}-super-admin", plane.cluster_name),
+            &[(SUPER_ADMIN_FILE, &public), ("super-admin.svc", &inner)],
+        ));
+    }
+    let mut all = vec![
+        kubeconfig(plane, "-admin-kubeconfig", ca, administrators),
         kubeconfig(
-            "-admin-kubeconfig",
-            client("kubernetes-admin", &["system:masters"]),
-            &admin,
-            &[("admin.conf", &public), ("admin.svc", &inner)],
-        ),
-        kubeconfig(
+            plane,
             "-controller-manager-kubeconfig",
-            client("system:kube-controller-manager", &[]),
-            "system:kube-controller-manager",
-            &[("controller-manager.conf", &inner)],
+            ca,
+            component("system:kube-controller-manager", "controller-manager.conf"),
         ),
-        kubeconfig(
-            "-scheduler-kubeconfig",
-            client("system:kube-scheduler", &[]),
-            "system:kube-scheduler",
-            &[("scheduler.conf", &inner)],
-        ),
+        kubeconfig(plane, "-scheduler-kubeconfig", ca, component("system:kube-scheduler", "scheduler.conf")),
     ];
-    everyone.into_iter().chain(konnectivity).collect()
+    if plane.addons.konnectivity.is_some() {
+        let server = component(KONNECTIVITY, "konnectivity-server.conf");
+        all.push(kubeconfig(plane, "-konnectivity-kubeconfig", ca, server));
+    }
+    all
+}
+
+fn kubeconfig(plane: &ControlPlane, suffix: &str, ca: &Signer, identities: Vec<Identity>) -> Issue {
+    let trusted = ca.trust_pem.as_ref().unwrap_or(&ca.certificate_pem);
+    let wish = |it: &Identity| json!([it.leaf.common_name, it.leaf.organizations, it.files, trusted]);
+    let wish = match &identities[..] {
+        [only] => wish(only),
+        several => several.iter().map(wish).collect(),
+    };
+    Issue {
+        secret: secret(plane, &plane.object(suffix), &wish.to_string()),
+        material: Material::Kubeconfig { authority: ca.clone(), cluster: plane.cluster_name.clone(), identities },
+        replaces: false,
+    }
 }
 
 /// An IPv6 address needs brackets before a port.
@@ -215,7 +232,7 @@ fn leaf(
     }
 }
 
-fn secret(plane: &ControlPlane, name: &str, wish: &str) -> Object {
+pub(super) fn secret(plane: &ControlPlane, name: &str, wish: &str) -> Object {
     let mut secret = Object::named("v1", "Secret", &plane.namespace, name);
     secret.0["metadata"]["labels"] = plane.own_labels();
     secret.0["metadata"]["annotations"] = json!({ ISSUED_FOR_ANNOTATION: fingerprint(&wish.into()) });
@@ -251,7 +268,8 @@ mod renewal_tests {
         let table = [
             (vec![Some(100), Some(200)], 99, vec![false, false]),
             (vec![Some(100), Some(200)], 100, vec![true, true]),
-            (vec![Some(100), Some(100 + day), Some(101 + day)], 100, vec![true, true, false]),
+            (vec![Some(100), Some(100 + 200 * day)], 99, vec![false, false]),
+            (vec![Some(100), Some(100 + 200 * day)], 100, vec![true, true]),
             (vec![Some(100), None], 5000 * day, vec![true, false]),
             (vec![None], 5000 * day, vec![false]),
         ];

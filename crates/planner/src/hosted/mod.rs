@@ -10,6 +10,9 @@ mod endpoint;
 pub mod konnectivity;
 mod phases;
 pub mod pods;
+pub mod roots;
+pub mod rotation;
+mod rotation_condition;
 mod storage;
 pub mod tenant;
 
@@ -49,6 +52,8 @@ pub struct ControlPlane {
     pub kubelet: Kubelet,
     pub addons: Addons,
     pub placement: Value,
+    /// The Secret with the cluster's authority.
+    pub authority_secret: String,
 }
 
 /// Whose names and labels the objects have.
@@ -217,6 +222,10 @@ pub fn nth_address(range: &ipnet::IpNet, n: u32) -> String {
 
 #[cfg(test)]
 mod benchmark_tests;
+#[cfg(test)]
+mod roots_tests;
+#[cfg(test)]
+mod rotation_tests;
 #[cfg(test)]
 mod snapshots;
 #[cfg(test)]

@@ -10,12 +10,15 @@ use hangar_api::{Object, ObjectKey};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::certificates::Admins;
+use super::roots::{AllProvided, Root};
+use super::rotation::Stage;
 use super::{
     Addresses, ControlPlane, DataStoreView, Renewal, Runtime, Storage, certificates, endpoint, konnectivity, pods,
-    storage, tenant,
+    roots, storage, tenant,
 };
 use crate::intent::{self, fingerprint};
-use crate::step::{ClusterName, DataStoreCall, Effect, Issue, Signer, TenantAnswer, TenantCall};
+use crate::step::{ClusterName, DataStoreCall, Effect, Issue, TenantAnswer, TenantCall};
 use crate::world::Objects;
 use crate::{Absorb, Part, Phase, Reason, Step};
 
@@ -32,6 +35,10 @@ pub struct Facts {
     pub data_store: DataStoreView,
     /// Whether konnectivity can be run here, or what to do about it.
     pub konnectivity: Result<(), String>,
+    /// Authorities and keys that users made for it.
+    pub provided: AllProvided,
+    /// The tenant's nodes and when they joined, while an authority is rotated and the tenant answers.
+    pub nodes: Option<Vec<(String, Timestamp)>>,
     /// What the tenant's API says it is, once it answers.
     pub tenant_version: Option<String>,
     /// What its pods wait for, if they take their time: a version that is being fetched, most likely.
@@ -47,6 +54,8 @@ impl Default for Facts {
         Self {
             data_store: DataStoreView::Unknown,
             konnectivity: Ok(()),
+            provided: AllProvided::default(),
+            nodes: None,
             tenant_version: None,
             pods_wait_for: None,
             tenant_applied: false,
@@ -88,7 +97,7 @@ impl<'a> Hosting<'a> {
         self.named(group, kind, name).filter(|object| object.is_owned_by(self.owner.uid()))
     }
 
-    fn secret(&self, name: &str) -> Option<&'a Object> {
+    pub(super) fn secret(&self, name: &str) -> Option<&'a Object> {
         self.own("", "Secret", name)
     }
 
@@ -140,7 +149,7 @@ impl<'a> Hosting<'a> {
     }
 
     /// The Secrets of this control plane.
-    fn secrets(&self) -> impl Iterator<Item = &'a Object> {
+    pub(super) fn secrets(&self) -> impl Iterator<Item = &'a Object> {
         let owner = self.owner.uid();
         self.objects.of_kind("", "Secret").filter(move |secret| secret.is_owned_by(owner))
     }
@@ -170,13 +179,14 @@ impl<'a> Hosting<'a> {
         }
     }
 
-    fn signer(&self, name: &str, file: &str) -> Option<Signer> {
-        let secret = self.secret(name)?;
-        Some(Signer {
-            certificate_pem: secret.secret_text(&format!("{file}.crt"))?,
-            key_pem: secret.secret_text(&format!("{file}.key"))?,
-            trust_pem: None,
-        })
+    /// A new control plane has kubeconfigs of the new form from the start: nobody can use them before the binding is there.
+    pub(super) fn admins(&self, plane: &ControlPlane) -> Admins {
+        let Some(secret) = self.secret(&plane.object("-admin-kubeconfig")) else { return Admins::Bound };
+        let record = self.own("", "ConfigMap", &plane.object("-kubeadmconfig"));
+        let applied = record.and_then(|record| record.annotation(TENANT_LIST_ANNOTATION)).unwrap_or_default();
+        let is_bound = secret.get("/data")[certificates::SUPER_ADMIN_FILE].is_string()
+            || applied.contains(&format!("{:?}", certificates::ADMINS));
+        if is_bound { Admins::Bound } else { Admins::NotBoundYet }
     }
 
     fn leaves(&self, plane: &ControlPlane, now: Timestamp) -> Phase {
@@ -185,15 +195,18 @@ impl<'a> Hosting<'a> {
             DataStoreView::Ready { authority, .. } => Some(authority),
             _ => None,
         };
-        let ca = self.signer(&plane.object("-ca"), "ca");
-        let front_proxy = self.signer(&plane.object("-front-proxy-ca-certificate"), "front-proxy-ca");
+        let ca = self.signer(plane, Root::ClusterAuthority);
+        let front_proxy = self.signer(plane, Root::FrontProxyAuthority);
         match (ca, front_proxy) {
             (Some(ca), Some(front_proxy)) => {
-                self.issue(certificates::leaves(plane, &addresses, &ca, &front_proxy, store), now)
+                self.issue(certificates::leaves(plane, &addresses, &ca, &front_proxy, store, self.admins(plane)), now)
             }
             _ => Phase::blocked(
                 "CertificateAuthorityUnreadable",
-                format!("the Secrets {0}-ca or {0}-front-proxy-ca-certificate hold no key", plane.name),
+                format!(
+                    "the Secrets {} or {}-front-proxy-ca-certificate hold no key",
+                    plane.authority_secret, plane.name
+                ),
             ),
         }
     }
@@ -201,7 +214,7 @@ impl<'a> Hosting<'a> {
     /// Under the names where Cluster API and people look.
     fn published(&self, plane: &ControlPlane) -> Phase {
         let (Some(ca), Some(admin)) =
-            (self.secret(&plane.object("-ca")), self.secret(&plane.object("-admin-kubeconfig")))
+            (self.secret(&plane.authority_secret), self.secret(&plane.object("-admin-kubeconfig")))
         else {
             return Phase::Done;
         };
@@ -210,8 +223,9 @@ impl<'a> Hosting<'a> {
         let authority = json!({ "tls.crt": ca["ca.crt"], "tls.key": ca["ca.key"] });
         let name = |suffix: &str| format!("{}{suffix}", plane.cluster_name);
         let mut wanted = vec![certificates::published(plane, &name("-kubeconfig"), kubeconfig)];
-        // A control plane that is called like its cluster has it there already.
-        if plane.name != plane.cluster_name {
+        // There already: made by a user, or ours, if the control plane is called like its cluster.
+        let is_provided = self.named("", "Secret", &name("-ca")).is_some_and(roots::is_provided);
+        if plane.authority_secret != name("-ca") && !is_provided {
             wanted.push(certificates::published(plane, &name("-ca"), authority));
         }
         self.ensure(wanted)
@@ -220,7 +234,7 @@ impl<'a> Hosting<'a> {
     /// A change of any certificate must roll the pods; what is derived from it need not be looked at twice.
     fn checksum(&self, plane: &ControlPlane) -> String {
         // By name: the order in which Secrets were made or listed must not matter.
-        let parts: BTreeMap<&str, (&str, Option<&str>)> = self
+        let mut parts: BTreeMap<&str, (&str, Option<&str>)> = self
             .secrets()
             .filter(|secret| secret.name().starts_with(&plane.name))
             .filter_map(|secret| {
@@ -228,6 +242,13 @@ impl<'a> Hosting<'a> {
                 Some((secret.name(), (wish, secret.annotation(certificates::RENEW_AFTER_ANNOTATION))))
             })
             .collect();
+        for secret in Root::ALL.into_iter().filter_map(|root| self.root_object(root)) {
+            if let (Some(part), stage) = (parts.get_mut(secret.name()), Stage::of(secret))
+                && stage != Stage::Rest
+            {
+                part.1 = Some(stage.word());
+            }
+        }
         fingerprint(&json!(parts))
     }
 
@@ -252,13 +273,17 @@ impl<'a> Hosting<'a> {
 
     fn controllers(&self, plane: &ControlPlane) -> Phase {
         let checksum = self.checksum(plane);
-        self.ensure(vec![pods::controller_manager(plane, &checksum), pods::scheduler(plane, &checksum)])
+        self.ensure(vec![
+            pods::controller_manager(plane, &checksum, self.signing_file(plane)),
+            pods::scheduler(plane, &checksum),
+        ])
     }
 
     /// What the tenant has inside; what it had and is no longer wanted goes.
     fn tenant_objects(&self, plane: &ControlPlane) -> Phase {
         let Some(addresses) = self.addresses().filter(|_| plane.replicas != 0) else { return Phase::Done };
-        let ca = self.secret(&plane.object("-ca")).and_then(|secret| secret.secret_text("ca.crt")).unwrap_or_default();
+        let ca =
+            self.secret(&plane.authority_secret).and_then(|secret| secret.secret_text("ca.crt")).unwrap_or_default();
         let objects = tenant::objects(plane, &addresses, &ca);
         let keys: Vec<ObjectKey> = objects.iter().map(Object::key).collect();
         let name = plane.object("-kubeadmconfig");
@@ -315,7 +340,7 @@ impl Part for Hosting<'_> {
             .then(|| self.service(plane))
             .then(|| self.address())
             .then(|| self.endpoint(plane))
-            .then(|| self.issue(certificates::roots(plane), now))
+            .then(|| self.roots(plane))
             // Before a certificate bears its name: the name may be another tenant's.
             .then(|| storage::create_tenant(self, plane))
             .then(|| self.leaves(plane, now))
@@ -324,6 +349,7 @@ impl Part for Hosting<'_> {
             .then(|| self.api_server_ready(plane))
             .then(|| self.controllers(plane))
             .then(|| self.tenant_objects(plane))
+            .then(|| self.rotation(plane, now))
     }
 
     fn delete(&self, _now: Timestamp) -> Phase {

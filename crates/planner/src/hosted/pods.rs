@@ -9,6 +9,8 @@ use super::{Addresses, Component, ControlPlane, konnectivity};
 
 const PKI: &str = "/etc/kubernetes/pki";
 const CONF: &str = "/etc/kubernetes";
+/// Stands for the Secret with the cluster's authority.
+const AUTHORITY: &str = "-ca";
 /// An API server waits for its watches to end by themselves, which they do not; a new one is ready before an old one goes.
 const GRACE_SECONDS: u32 = 10;
 
@@ -88,7 +90,7 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
     let args = arguments(&managed, &defaults, &plane.api_server.extra_args);
     let secrets = [
         // Its key is the controller manager's, which signs with it.
-        ("-ca", &["ca.crt"][..], ""),
+        (AUTHORITY, &["ca.crt"][..], ""),
         ("-front-proxy-ca-certificate", &["front-proxy-ca.crt"], ""),
         ("-sa-certificate", &["sa.pub", "sa.key"], ""),
         ("-api-server-certificate", &["apiserver.crt", "apiserver.key"], ""),
@@ -125,7 +127,8 @@ fn storage_arguments(plane: &ControlPlane) -> Vec<(&'static str, String)> {
     ]
 }
 
-pub fn controller_manager(plane: &ControlPlane, checksum: &str) -> Object {
+/// Signs certificates of nodes with the authority whose certificate is in the file given.
+pub fn controller_manager(plane: &ControlPlane, checksum: &str, signing_file: &str) -> Object {
     let pki = |file: &str| format!("{PKI}/{file}");
     let kubeconfig = format!("{CONF}/controller-manager.conf");
     let managed = BTreeMap::from([
@@ -136,7 +139,7 @@ pub fn controller_manager(plane: &ControlPlane, checksum: &str) -> Object {
         ("client-ca-file", pki("ca.crt")),
         ("cluster-cidr", plane.network.pod_cidr.clone()),
         ("cluster-name", plane.cluster_name.clone()),
-        ("cluster-signing-cert-file", pki("ca.crt")),
+        ("cluster-signing-cert-file", pki(signing_file)),
         ("cluster-signing-key-file", pki("ca.key")),
         ("kubeconfig", kubeconfig),
         ("requestheader-client-ca-file", pki("front-proxy-ca.crt")),
@@ -154,8 +157,10 @@ pub fn controller_manager(plane: &ControlPlane, checksum: &str) -> Object {
         ("profiling", "false".into()),
     ]);
     let args = arguments(&managed, &defaults, &plane.controller_manager.extra_args);
+    let own_file = (signing_file != "ca.crt").then_some(signing_file);
+    let authority: Vec<&str> = ["ca.crt", "ca.key"].into_iter().chain(own_file).collect();
     let secrets = [
-        ("-ca", &["ca.crt", "ca.key"][..], ""),
+        (AUTHORITY, &authority[..], ""),
         ("-front-proxy-ca-certificate", &["front-proxy-ca.crt"], ""),
         ("-sa-certificate", &["sa.key"], ""),
     ];
@@ -214,7 +219,8 @@ fn projected(plane: &ControlPlane, secrets: &[(&str, &[&str], &str)]) -> Vec<Val
     let source = |(suffix, files, directory): &(&str, &[&str], &str)| {
         let items: Vec<Value> =
             files.iter().map(|file| json!({ "key": file, "path": format!("{directory}{file}") })).collect();
-        json!({ "secret": { "name": plane.object(suffix), "items": items } })
+        let name = if *suffix == AUTHORITY { plane.authority_secret.clone() } else { plane.object(suffix) };
+        json!({ "secret": { "name": name, "items": items } })
     };
     secrets.iter().map(source).collect()
 }

@@ -3,7 +3,7 @@
 use hangar_api::Object;
 use serde_json::{Value, json};
 
-use super::certificates::host_port;
+use super::certificates::{ADMINS, host_port};
 use super::{Addresses, ControlPlane, addons};
 
 const BOOTSTRAPPERS: &str = "system:bootstrappers:kubeadm:default-node-token";
@@ -111,7 +111,7 @@ fn bootstrap_rbac() -> Vec<Object> {
             "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
             "system:nodes",
         ),
-        cluster_role_binding("kubeadm:cluster-admins", "cluster-admin", "kubeadm:cluster-admins"),
+        cluster_role_binding(ADMINS, "cluster-admin", ADMINS),
     ]
 }
 

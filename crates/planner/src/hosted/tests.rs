@@ -449,3 +449,69 @@ fn data_store_calls_are_remembered_within_the_pass_only() {
     crate::Absorb::absorb(&mut facts, &crate::Effect::DataStore(call));
     assert!(facts.tenant_created && !facts.tenant_deleted && !facts.tenant_applied);
 }
+
+/// The groups that the kubeconfigs of administrators and the API server's client of kubelets are to have.
+fn admin_groups(world: &World) -> Vec<String> {
+    let plane = crate::kamaji_control_plane::tests::model(world);
+    let signer = Signer { certificate_pem: "ca".into(), key_pem: "key".into(), trust_pem: None };
+    let addresses = addresses(world.named("", "Service", "p")).unwrap();
+    let hosting = crate::kamaji_control_plane::hosting(world);
+    let all = certificates::leaves(&plane, &addresses, &signer, &signer, None, hosting.admins(&plane));
+    let mut groups = vec![];
+    for issue in all {
+        match issue.material {
+            crate::step::Material::Leaf { leaf, .. } => groups.extend(leaf.organizations),
+            crate::step::Material::Kubeconfig { identities, .. } => {
+                groups.extend(identities.into_iter().flat_map(|it| {
+                    let file = it.files[0].0.clone();
+                    it.leaf.organizations.into_iter().map(move |group| format!("{file} {group}"))
+                }));
+            }
+            _ => {}
+        }
+    }
+    groups
+}
+
+const NEW_GROUPS: [&str; 3] =
+    ["kubeadm:cluster-admins", "admin.conf kubeadm:cluster-admins", "super-admin.conf system:masters"];
+
+#[test]
+fn administrators_have_a_group_that_can_be_revoked_and_hangars_own_kubeconfig_is_published_nowhere() {
+    let (mut world, mut fake) = (world(json!({})), Fake::default());
+    run(&mut world, &mut fake);
+    assert_eq!(admin_groups(&world), NEW_GROUPS);
+    let published = world.named("", "Secret", "c-kubeconfig").unwrap();
+    assert_eq!(published.get("/data").as_object().unwrap().len(), 1);
+    assert_eq!(published.secret_text("value").unwrap(), "admin.conf of p-admin-kubeconfig");
+    let holders: Vec<&str> = world
+        .objects
+        .of_kind("", "Secret")
+        .filter(|secret| secret.get("/data")["super-admin.conf"].is_string())
+        .map(Object::name)
+        .collect();
+    assert_eq!(holders, ["p-admin-kubeconfig"]);
+    let pods = world.objects.of_kind("apps", "Deployment").map(|it| it.0.to_string()).collect::<String>();
+    assert!(!pods.contains("admin-kubeconfig"), "no pod mounts it");
+}
+
+/// A control plane from before has kubeconfigs of system:masters; they change when their new group can do something.
+#[test]
+fn an_existing_control_plane_gets_the_binding_first_and_the_kubeconfig_then() {
+    let (mut world, mut fake) = (world(json!({})), Fake::default());
+    run(&mut world, &mut fake);
+    let mut old = world.named("", "Secret", "p-admin-kubeconfig").unwrap().clone();
+    old.0["data"].as_object_mut().unwrap().retain(|file, _| file.starts_with("admin."));
+    world.objects.insert(shared(old.0));
+    assert_eq!(admin_groups(&world), NEW_GROUPS, "the binding is there");
+    let mut record = world.named("", "ConfigMap", "p-kubeadmconfig").unwrap().clone();
+    record.0["metadata"]["annotations"] = json!({});
+    world.objects.insert(shared(record.0));
+    assert_eq!(admin_groups(&world), ["system:masters", "admin.conf system:masters"]);
+    fake.done.clear();
+    begin_pass(&mut world);
+    fake.pass(&mut world);
+    let position = |wanted: &str| fake.done.iter().rposition(|step| step.starts_with(wanted)).unwrap();
+    assert!(position("c: apply") < position("issue Secret n/p-admin-kubeconfig"), "{:#?}", fake.done);
+    assert_eq!(admin_groups(&world), NEW_GROUPS);
+}

@@ -38,9 +38,10 @@ impl Planner for KamajiControlPlanes {
         status::status(world, progress, report);
     }
 
-    /// The next certificate that is due.
+    /// The next certificate that is due, or the next step of a rotation.
     fn recheck(world: &World, now: Timestamp) -> Option<Duration> {
-        hosting_objects(world).renewal(now).remaining()
+        let hosting = hosting_objects(world);
+        [hosting.renewal(now).remaining(), hosting.rotation_remaining(now)].into_iter().flatten().min()
     }
 }
 
@@ -54,7 +55,7 @@ fn owner(world: &World) -> Phase {
     }
 }
 
-fn hosting(world: &World) -> Hosting<'_> {
+pub(crate) fn hosting(world: &World) -> Hosting<'_> {
     Hosting {
         owner: world.object(),
         model: translate::control_plane(world),

@@ -43,14 +43,19 @@ pub fn status(world: &World, progress: &Progress, report: &mut Report<KamajiCont
     report.flag("KubeadmResourcesCreated", world.named("", "ConfigMap", &record).is_some(), "NotYet");
     report.conditions.extend(substitution(world));
     report.conditions.extend(certificates(world));
+    report.conditions.extend(hosting_objects(world).rotation_condition());
+    report.conditions.extend(hosting_objects(world).provided_condition());
     report.conditions.extend(konnectivity(world));
 }
 
 /// When the next certificate is issued anew, by itself.
 fn certificates(world: &World) -> Option<Condition> {
     // The time of the pass does not matter: only when it is due is said.
-    let next = hosting_objects(world).renewal(Timestamp::UNIX_EPOCH).next?;
-    let text = format!("the next certificate is renewed after {next}");
+    let renewal = hosting_objects(world).renewal(Timestamp::UNIX_EPOCH);
+    let mut text = format!("the next certificate is renewed after {}", renewal.next?);
+    if let Some(expires) = renewal.expires {
+        text += &format!("; the first one expires at {expires}");
+    }
     Some(Condition::new("CertificatesValid", Status::True, "RenewalScheduled", text))
 }
 

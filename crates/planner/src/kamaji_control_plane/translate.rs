@@ -7,7 +7,7 @@ use super::World;
 use crate::hosted::konnectivity::{self, Konnectivity};
 use crate::hosted::{
     AddonImage, Addons, Component, ControlPlane, DataStoreView, Exposure, Kubelet, Network, Profile, Runtime, Storage,
-    Tenancy, nth_address,
+    Tenancy, nth_address, roots,
 };
 
 const SERVICE_CIDR: &str = "10.96.0.0/16";
@@ -35,10 +35,13 @@ pub fn control_plane(world: &World) -> Result<ControlPlane, String> {
             return Err(format!("spec.{component}.extraArgs: {problem}"));
         }
     }
+    let cluster_name = world.cluster().map_or_else(|| world.object().name(), |cluster| cluster.name()).to_owned();
+    let secret = |name: &str| world.named("", "Secret", name);
     Ok(ControlPlane {
         namespace: world.object().namespace().to_owned(),
         name: world.object().name().to_owned(),
-        cluster_name: world.cluster().map_or_else(|| world.object().name(), |cluster| cluster.name()).to_owned(),
+        authority_secret: roots::authority_secret(world.object(), &cluster_name, secret),
+        cluster_name,
         profile: Profile::Kamaji,
         runtime: Runtime::Upstream,
         version: version.clone(),

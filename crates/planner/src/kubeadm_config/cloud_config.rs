@@ -104,7 +104,7 @@ mod tests {
         let facts = Facts {
             endpoint: "10.0.0.1:6443".into(),
             token: "abcdef.0123456789abcdef".into(),
-            ca_hash: "sha256:00".into(),
+            ca_hashes: vec!["sha256:00".into()],
             version: KubeVersion::parse("v1.28.10"),
         };
         render(spec, &facts).unwrap()
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn too_much_for_nova_is_said_before_nova_says_it() {
-        let facts = Facts { endpoint: String::new(), token: String::new(), ca_hash: String::new(), version: None };
+        let facts = Facts { endpoint: String::new(), token: String::new(), ca_hashes: vec![], version: None };
         let spec = json!({"files": [{"path": "/a", "content": "x".repeat(60_000)}]});
         assert!(render(&spec, &facts).unwrap_err().contains("Nova takes"));
     }

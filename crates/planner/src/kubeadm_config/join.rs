@@ -9,7 +9,8 @@ pub struct Facts {
     /// `host:port`
     pub endpoint: String,
     pub token: String,
-    pub ca_hash: String,
+    /// Any of them may be the authority that answers.
+    pub ca_hashes: Vec<String>,
     pub version: Option<KubeVersion>,
 }
 
@@ -41,7 +42,7 @@ pub fn configuration(written: &Value, facts: &Facts) -> Value {
         "apiVersion": format!("kubeadm.k8s.io/{api_version}"),
         "kind": "JoinConfiguration",
         "discovery": { "bootstrapToken": {
-            "apiServerEndpoint": facts.endpoint, "token": facts.token, "caCertHashes": [facts.ca_hash],
+            "apiServerEndpoint": facts.endpoint, "token": facts.token, "caCertHashes": facts.ca_hashes,
         }},
         "nodeRegistration": registration,
     });
@@ -68,7 +69,7 @@ mod tests {
         Facts {
             endpoint: "10.0.0.1:6443".into(),
             token: "abcdef.0123456789abcdef".into(),
-            ca_hash: "sha256:00".into(),
+            ca_hashes: vec!["sha256:00".into()],
             version: KubeVersion::parse(version),
         }
     }

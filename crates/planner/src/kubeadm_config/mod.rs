@@ -35,8 +35,8 @@ pub const TOKEN_ID_ANNOTATION: &str = "hangar.dev/bootstrap-token-id";
 /// What the cluster's authority and the tenant say.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
-    /// `sha256:...` of the cluster's authority, once there is one.
-    pub ca_hash: Option<String>,
+    /// `sha256:...` of the cluster's authority, once there is one; of both while it is rotated.
+    pub ca_hashes: Vec<String>,
     /// A token made in this pass.
     pub token: Option<Token>,
     /// When the token in the user-data ends, as the tenant says; asked only until the node has joined.
@@ -153,10 +153,11 @@ fn control_plane(world: &World) -> Phase {
     if Foreign::new(cluster).endpoint().is_none() {
         return Phase::wait("WaitingForEndpoint", "the cluster has no endpoint yet");
     }
-    match world.facts.ca_hash {
-        Some(_) => Phase::Done,
-        None => Phase::wait("WaitingForCertificateAuthority", format!("there is no Secret {}-ca yet", cluster.name())),
+    if world.facts.ca_hashes.is_empty() {
+        let text = format!("there is no Secret {}-ca with a certificate in tls.crt yet", cluster.name());
+        return Phase::wait("WaitingForCertificateAuthority", text);
     }
+    Phase::Done
 }
 
 /// B3.
@@ -169,16 +170,14 @@ fn token(world: &World) -> Phase {
 }
 
 fn user_data(world: &World) -> Phase {
-    let (None, Some(token), Some(ca_hash)) = (data_secret(world), &world.facts.token, &world.facts.ca_hash) else {
-        return Phase::Done;
-    };
+    let (None, Some(token)) = (data_secret(world), &world.facts.token) else { return Phase::Done };
     let Some(endpoint) = world.cluster().and_then(|cluster| Foreign::new(cluster).endpoint()) else {
         return Phase::Done;
     };
     let facts = join::Facts {
         endpoint: host_port(&endpoint.host, endpoint.port.into()),
         token: format!("{}.{}", token.id, token.secret),
-        ca_hash: ca_hash.clone(),
+        ca_hashes: world.facts.ca_hashes.clone(),
         version: KubeVersion::parse(machine(world).map_or("", |machine| machine.text("/spec/version"))),
     };
     match cloud_config::render(world.object().get("/spec"), &facts) {

@@ -30,7 +30,7 @@ fn own(spec: Value) -> Value {
 
 fn world(spec: Value, others: Vec<Value>) -> World {
     let mut world: World = crate::testing::world(own(spec), others);
-    world.facts.ca_hash = Some("sha256:00".into());
+    world.facts.ca_hashes = vec!["sha256:00".into()];
     world
 }
 
@@ -48,7 +48,7 @@ fn user_data(world: &World) -> String {
 fn b1_b2_each_phase_says_what_it_does_or_waits_for() {
     let m = || of_machine(json!({}));
     let mut no_authority = complete();
-    no_authority.facts.ca_hash = None;
+    no_authority.facts.ca_hashes = vec![];
     let mut away = complete();
     away.facts_error = Some(crate::Reason::retry("TenantUnreachable", "connection refused"));
     let not = |fields| vec![of_cluster(fields), m()];
@@ -77,7 +77,11 @@ fn b1_b2_each_phase_says_what_it_does_or_waits_for() {
             world(json!({}), not(json!({ "spec": { "controlPlaneEndpoint": null } }))),
             "wait WaitingForEndpoint: the cluster has no endpoint yet",
         ),
-        ("no authority", no_authority, "wait WaitingForCertificateAuthority: there is no Secret c-ca yet"),
+        (
+            "no authority",
+            no_authority,
+            "wait WaitingForCertificateAuthority: there is no Secret c-ca with a certificate in tls.crt yet",
+        ),
         ("B3: a token", complete(), "c: CreateToken { seconds: 900 }"),
     ] {
         assert_eq!(said(&planned(&world)), expected, "{what}");

@@ -9,6 +9,7 @@ mod faults;
 mod kills;
 mod pause;
 mod rollout;
+mod rotation;
 mod tenants;
 mod trouble;
 mod years;
