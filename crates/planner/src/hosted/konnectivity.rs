@@ -7,6 +7,7 @@
 use hangar_api::Object;
 use serde_json::{Value, json};
 
+use super::pods::confined;
 use super::tenant::config_map;
 use super::{Addresses, ControlPlane};
 
@@ -110,6 +111,7 @@ fn server(plane: &ControlPlane, konnectivity: &Konnectivity, socket: Value) -> V
         "name": "konnectivity-server",
         "image": konnectivity.server_image,
         "args": args,
+        "securityContext": confined("konnectivity-server"),
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": [{ "name": "POD_IP", "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": "status.podIP" } } }],
         "ports": [

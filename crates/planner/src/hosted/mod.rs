@@ -4,6 +4,7 @@
 //! objects; and back. Holds: what is rendered binds the pod's own address and calls Services by their ClusterIP, never localhost and never a name, so
 //! that it runs the same on any node; a front end is its translation, its status and its names.
 
+pub mod access;
 pub mod addons;
 pub mod certificates;
 mod endpoint;
@@ -52,6 +53,8 @@ pub struct ControlPlane {
     pub kubelet: Kubelet,
     pub addons: Addons,
     pub placement: Value,
+    /// Whether the API server writes an audit log.
+    pub audit: bool,
     /// The Secret with the cluster's authority.
     pub authority_secret: String,
 }

@@ -10,6 +10,7 @@ use hangar_api::{Object, ObjectKey};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::access::Configuration;
 use super::certificates::Admins;
 use super::roots::{AllProvided, Root};
 use super::rotation::Stage;
@@ -257,7 +258,8 @@ impl<'a> Hosting<'a> {
         let Some(addresses) = self.addresses() else { return Phase::Done };
         let egress = plane.addons.konnectivity.as_ref().map(|_| konnectivity::egress_map(plane));
         let server = pods::api_server(plane, &addresses, &self.checksum(plane));
-        self.ensure(egress.into_iter().chain([server]).collect())
+        let configuration = Configuration::of(plane).map(plane);
+        self.ensure(egress.into_iter().chain(configuration).chain([server]).collect())
     }
 
     fn api_server_ready(&self, plane: &ControlPlane) -> Phase {

@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use hangar_api::{Object, control_plane_arguments};
 use serde_json::{Value, json};
 
+use super::access::Configuration;
 use super::{Addresses, Component, ControlPlane, konnectivity};
 
 const PKI: &str = "/etc/kubernetes/pki";
 const CONF: &str = "/etc/kubernetes";
+/// Nobody in particular; the images of konnectivity have the same.
+const USER: i64 = 65_532;
 /// Stands for the Secret with the cluster's authority.
 const AUTHORITY: &str = "-ca";
 /// An API server waits for its watches to end by themselves, which they do not; a new one is ready before an old one goes.
@@ -75,6 +78,8 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
     if plane.addons.konnectivity.is_some() {
         managed.insert("egress-selector-config-file", konnectivity::egress_file());
     }
+    let configuration = Configuration::of(plane);
+    managed.extend(configuration.arguments.iter().cloned());
     let defaults = BTreeMap::from([
         ("allow-privileged", "true".to_owned()),
         ("authorization-mode", "Node,RBAC".into()),
@@ -107,6 +112,7 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
     let probes = probes(6443, "/readyz", "/livez");
     let container = container(plane, &plane.api_server, "kube-apiserver", args, mounts, &probes);
     let mut deployment = deployment(plane, "", "kube-apiserver", plane.replicas, container, volumes, checksum);
+    configuration.join_pod(plane, &mut deployment.0["spec"]["template"]);
     if let Some(konnectivity) = &plane.addons.konnectivity {
         konnectivity::join_pod(plane, konnectivity, &mut deployment.0["spec"]["template"]["spec"]);
     }
@@ -251,6 +257,7 @@ fn container(
         "args": args,
         "env": [{ "name": "POD_IP", "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": "status.podIP" } } }],
         "volumeMounts": mounts,
+        "securityContext": confined(name),
         // So that its last words are found in the pod's status, and from there in the control plane's.
         "terminationMessagePolicy": "FallbackToLogsOnError",
     });
@@ -261,6 +268,18 @@ fn container(
         container["resources"] = component.resources.clone();
     }
     container
+}
+
+/// What a container of a control plane may do: read what is mounted and talk to others.
+pub(super) fn confined(container: &str) -> Value {
+    let mut context = json!({
+        "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": { "drop": ["ALL"] },
+    });
+    if container == "kube-apiserver" {
+        // The program in the official image has this capability in its file, and is not started without it.
+        context["capabilities"]["add"] = json!(["NET_BIND_SERVICE"]);
+    }
+    context
 }
 
 fn deployment(
@@ -275,7 +294,11 @@ fn deployment(
     let labels = plane.labels(component);
     let mut deployment = Object::named("apps/v1", "Deployment", &plane.namespace, &plane.object(suffix));
     deployment.0["metadata"]["labels"] = labels.clone();
-    let mut pod = json!({ "containers": [container], "volumes": volumes, "automountServiceAccountToken": false, "enableServiceLinks": false, "terminationGracePeriodSeconds": GRACE_SECONDS });
+    // One user for all containers: they share sockets.
+    let user = json!({
+        "runAsNonRoot": true, "runAsUser": USER, "runAsGroup": USER, "fsGroup": USER, "seccompProfile": { "type": "RuntimeDefault" },
+    });
+    let mut pod = json!({ "securityContext": user, "containers": [container], "volumes": volumes, "automountServiceAccountToken": false, "enableServiceLinks": false, "terminationGracePeriodSeconds": GRACE_SECONDS });
     for (field, value) in plane.placement.as_object().into_iter().flatten() {
         pod[field] = value.clone();
     }

@@ -27,7 +27,7 @@ pub const ROTATE_KEYS_ANNOTATION: &str = "hangar.dev/rotate-service-account-keys
 pub const CONFIRMED_ANNOTATION: &str = "hangar.dev/rotation-confirmed";
 /// The value that was last acted upon.
 const ROTATED_FOR_ANNOTATION: &str = "hangar.dev/rotated-for";
-/// Since when all pods have what this step of the rotation is about.
+/// The step of the rotation that it is about, and since when all pods have it. What somebody left there from another step does not count.
 const SETTLED_ANNOTATION: &str = "hangar.dev/rotation-settled";
 /// When the successor expires.
 pub const NEXT_EXPIRES_ANNOTATION: &str = "hangar.dev/next-expires";
@@ -154,6 +154,12 @@ fn moment(secret: &Object, annotation: &str) -> Option<Timestamp> {
     secret.annotation(annotation)?.parse().ok()
 }
 
+/// Since when all pods have what the present step is about.
+fn settled(secret: &Object) -> Option<Timestamp> {
+    let (step, at) = secret.annotation(SETTLED_ANNOTATION)?.split_once(' ')?;
+    at.parse().ok().filter(|_| step == Stage::of(secret).word())
+}
+
 fn created(object: &Object) -> Option<Timestamp> {
     object.text("/metadata/creationTimestamp").parse().ok()
 }
@@ -216,9 +222,11 @@ impl<'a> Hosting<'a> {
             let kept = names.iter().filter_map(|name| Some(((*name).to_owned(), secret.annotation(name)?.into())));
             kept.collect::<Map<String, Value>>()
         };
-        if moment(secret, SETTLED_ANNOTATION).is_none() {
+        if settled(secret).is_none() {
             let mut annotations = keep(&[ROTATED_FOR_ANNOTATION, EXPIRES_ANNOTATION, NEXT_EXPIRES_ANNOTATION]);
-            annotations.insert(SETTLED_ANNOTATION.to_owned(), now.to_string().into());
+            // Creation times have no fractions either.
+            let settled = Timestamp::from_second(now.as_second()).unwrap_or(now);
+            annotations.insert(SETTLED_ANNOTATION.to_owned(), format!("{} {settled}", stage.word()).into());
             return Some(Step::Apply(self.rewritten(plane, root, secret, current.clone(), annotations)));
         }
         if self.waiting(root, secret, now).is_some() {
@@ -278,7 +286,7 @@ impl<'a> Hosting<'a> {
         if stage == Stage::Rest {
             return None;
         }
-        let Some(settled) = moment(secret, SETTLED_ANNOTATION) else { return Some(Waiting::ForPods) };
+        let Some(settled) = settled(secret) else { return Some(Waiting::ForPods) };
         let until = earliest(root, stage, settled);
         if now < until {
             return Some(Waiting::Until(until));
@@ -296,7 +304,7 @@ impl<'a> Hosting<'a> {
 
     /// The same for people, whatever the time is: nodes first, because they take longest.
     pub(super) fn waiting_in_words(&self, root: Root, secret: &Object) -> Waiting {
-        let (stage, settled) = (Stage::of(secret), moment(secret, SETTLED_ANNOTATION));
+        let (stage, settled) = (Stage::of(secret), settled(secret));
         let Some(settled) = settled else { return Waiting::ForPods };
         let nodes = (root == Root::ClusterAuthority)
             .then(|| self.waiting_for_nodes(stage, secret, settled, Timestamp::UNIX_EPOCH));

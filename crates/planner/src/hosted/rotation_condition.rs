@@ -42,7 +42,12 @@ impl Hosting<'_> {
             Stage::Trust => "step 1 of 3, the old one signs and both are trusted",
             Stage::Sign => "step 2 of 3, the new one signs and both are trusted",
         };
-        let begin = format!("{} is rotated ({step})", root.words());
+        // It goes along with the cluster's authority, and waits for the same.
+        let other = self.root_object(Root::ClusterAuthority).filter(|_| root == Root::FrontProxyAuthority);
+        if other.is_some_and(|other| Stage::of(other) == stage) {
+            return None;
+        }
+        let begin = format!("rotation of {} ({step})", root.words());
         Some(match self.waiting_in_words(root, secret) {
             Waiting::ForPods => ("RotationInProgress", format!("{begin}: waiting for all pods to restart")),
             Waiting::Until(at) => ("RotationInProgress", format!("{begin}: the next step follows after {at}")),
@@ -60,13 +65,13 @@ fn nodes_text(stage: Stage, names: &[String], by_itself: Option<Timestamp>) -> S
     if more > 0 {
         list += &format!(" and {more} more");
     }
-    let why = if stage == Stage::Trust { "trust only the old one" } else { "may have certificates of the old one" };
+    let why = if stage == Stage::Trust { "trust only the old one" } else { "may have a certificate of the old one" };
     let wait = match by_itself {
         Some(at) if stage == Stage::Sign => format!(", wait until {at}"),
         _ => String::new(),
     };
     format!(
-        "{list} {why}; replace them (spec.rollout.after of their MachineDeployment){wait}, or, if they no longer do, set the annotation {CONFIRMED_ANNOTATION}={}",
+        "these {why}: {list}; replace them (spec.rollout.after of their MachineDeployment){wait}, or, if they no longer do, set the annotation {CONFIRMED_ANNOTATION}={}",
         stage.word()
     )
 }

@@ -154,7 +154,7 @@ fn no_node_is_cut_off() {
     assert_eq!(stages(&world)[..2], [Stage::Trust; 2], "the front proxy's goes along");
     let (status, reason, words) = condition(&plan, "AuthoritiesCurrent").unwrap();
     assert_eq!((&*status, &*reason), ("False", "WaitingForNodes"));
-    assert!(words.contains("Machine m-old, Node by-hand trust only the old one; replace them"), "{words}");
+    assert!(words.contains("these trust only the old one: Machine m-old, Node by-hand; replace them"), "{words}");
     // The Machine is replaced; the tenant does not answer: nobody knows whether there are others.
     world.objects = world
         .objects
@@ -176,7 +176,7 @@ fn no_node_is_cut_off() {
         condition(&plan, "AuthoritiesCurrent")
             .unwrap()
             .2
-            .contains("Machine m-new may have certificates of the old one")
+            .contains("these may have a certificate of the old one: Machine m-new;")
     );
     assert_eq!(stages(&world)[0], Stage::Sign);
     settle(&mut world, &mut fake, 103 * HOUR + YEAR, Some(&[("m-new", 50 * HOUR)]));
@@ -237,6 +237,26 @@ fn what_a_user_provides_is_theirs_to_rotate() {
     let (_, reason, words) = condition(&planned(&world), "AuthoritiesCurrent").unwrap();
     assert_eq!(reason, "ProvidedByUser");
     assert!(words.ends_with("replace the content of Secret c-ca"), "{words}");
+}
+
+/// What was applied by somebody else stays when we no longer apply it.
+#[test]
+fn what_somebody_left_on_the_secret_ends_no_step_early() {
+    let (mut world, mut fake) = running(&json!({ "hangar.dev/rotate-ca": "1" }));
+    settle(&mut world, &mut fake, 0, Some(&[]));
+    settle(&mut world, &mut fake, 2 * HOUR, Some(&[]));
+    assert_eq!(stages(&world)[0], Stage::Sign);
+    for left in ["trust 1970-01-01T00:00:00Z", "1970-01-01T00:00:00Z"] {
+        edit(
+            &mut world,
+            "",
+            "Secret",
+            "p-ca",
+            json!({ "metadata": { "annotations": { "hangar.dev/rotation-settled": left } } }),
+        );
+        settle(&mut world, &mut fake, 2 * HOUR, Some(&[]));
+        assert_eq!(stages(&world)[0], Stage::Sign, "{left}");
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ use hangar_api::{KubeVersion, control_plane_arguments, data_store_names, referen
 use serde_json::{Map, Value, json};
 
 use super::World;
+use crate::hosted::access::AUDIT_ANNOTATION;
 use crate::hosted::konnectivity::{self, Konnectivity};
 use crate::hosted::{
     AddonImage, Addons, Component, ControlPlane, DataStoreView, Exposure, Kubelet, Network, Profile, Runtime, Storage,
@@ -40,6 +41,7 @@ pub fn control_plane(world: &World) -> Result<ControlPlane, String> {
     Ok(ControlPlane {
         namespace: world.object().namespace().to_owned(),
         name: world.object().name().to_owned(),
+        audit: world.object().annotation(AUDIT_ANNOTATION) != Some("false"),
         authority_secret: roots::authority_secret(world.object(), &cluster_name, secret),
         cluster_name,
         profile: Profile::Kamaji,
