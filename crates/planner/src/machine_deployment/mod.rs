@@ -156,7 +156,7 @@ fn scale(world: &World, now: Timestamp) -> Phase {
         return Phase::Done;
     };
     let size = rollout::new_size(world.typed(), &revisions);
-    let wanted = revision::set_object(world.object(), revisions.current, &name, size);
+    let wanted = revision::set_object(world.object(), revisions.current, &name, size, now);
     let current = intent::ensure(world.object(), revisions.current, wanted);
     let shrunk = rollout::shrink(world.typed(), &revisions)
         .into_iter()

@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 
 use super::{World, sets};
 
+/// On a set: the `rollout.after` that it was made for. Its creation time says too little: the API server's clock may be behind, and knows whole seconds only.
+const MADE_FOR_ANNOTATION: &str = "hangar.dev/rollout-after";
+
 /// The sets of a deployment that are there to stay, told apart.
 pub struct Revisions<'a> {
     pub current: Option<&'a Object>,
@@ -28,8 +31,9 @@ impl<'a> Revisions<'a> {
 /// D2: only what makes a machine another machine; labels, timeouts and the like are changed in place.
 fn is_current(deployment: &Object, set: &Object, now: Timestamp) -> bool {
     let created = set.text("/metadata/creationTimestamp").parse::<Timestamp>();
-    let outdated =
-        rollout_after(deployment).is_some_and(|after| after <= now && created.is_ok_and(|created| created < after));
+    let made_for = set.annotation(MADE_FOR_ANNOTATION).and_then(|text| text.parse::<Timestamp>().ok());
+    let is_older = |after| created.is_ok_and(|created| created < after) && made_for.is_none_or(|made| made < after);
+    let outdated = rollout_after(deployment).is_some_and(|after| after <= now && is_older(after));
     !outdated && meaning(deployment.get("/spec/template/spec")) == meaning(set.get("/spec/template/spec"))
 }
 
@@ -52,8 +56,8 @@ pub fn rollout_after(deployment: &Object) -> Option<Timestamp> {
     deployment.text("/spec/rollout/after").parse().ok()
 }
 
-/// The set of the current revision; one that is there already keeps the label that tells its Machines from others.
-pub fn set_object(deployment: &Object, current: Option<&Object>, name: &str, replicas: i32) -> Object {
+/// The set of the current revision; one that is there already keeps what tells it and its Machines from others.
+pub fn set_object(deployment: &Object, current: Option<&Object>, name: &str, replicas: i32, now: Timestamp) -> Object {
     let kept = current.and_then(|set| set.label(TEMPLATE_HASH_LABEL));
     let hash = kept.map_or_else(|| name.rsplit('-').next().unwrap_or_default().to_owned(), str::to_owned);
     let spec = deployment.get("/spec");
@@ -65,6 +69,11 @@ pub fn set_object(deployment: &Object, current: Option<&Object>, name: &str, rep
     let api_version = format!("{}/{}", MachineSet::GROUP, MachineSet::VERSION);
     let mut object = Object::named(&api_version, MachineSet::KIND, deployment.namespace(), name);
     object.0["metadata"]["labels"] = template["metadata"]["labels"].clone();
+    let due = rollout_after(deployment).filter(|after| *after <= now).map(|after| after.to_string());
+    let made_for = current.map_or(due, |set| set.annotation(MADE_FOR_ANNOTATION).map(str::to_owned));
+    if let Some(made_for) = made_for {
+        object.0["metadata"]["annotations"] = json!({ MADE_FOR_ANNOTATION: made_for });
+    }
     // It is born with Machines to take care of.
     object.0["metadata"]["finalizers"] = json!([MACHINE_SET_FINALIZER]);
     object.0["spec"] = json!({

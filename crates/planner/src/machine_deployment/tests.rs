@@ -158,6 +158,29 @@ fn setting_or_clearing_rollout_after_in_the_future_does_not_roll_at_once() {
     assert!(Revisions::of(&self::world(own, vec![young]), at(2000)).current.is_some());
 }
 
+/// Else a clock that is behind, or a time with a fraction of a second, would ask for one set after the other.
+#[test]
+fn a_set_that_was_made_for_a_rollout_is_current_whenever_the_api_server_says_it_was_made() {
+    let mut own = deployment(2, "v1.34.4");
+    own["spec"]["rollout"] = json!({ "after": "1970-01-01T00:16:40.9Z" });
+    let old = set("old", 2, "v1.34.4");
+    let mut made = revision::set_object(&shared(own.clone()), None, "new", 1, at(1001));
+    made.0["metadata"]["uid"] = "new".into();
+    made.0["metadata"]["ownerReferences"] = old["metadata"]["ownerReferences"].clone();
+    for created in [900, 1000, 1001] {
+        made.0["metadata"]["creationTimestamp"] = at(created).to_string().into();
+        let world = world(own.clone(), vec![old.clone(), made.0.clone()]);
+        assert_eq!(Revisions::of(&world, at(1001)).current.map(Object::name), Some("new"), "created at {created}");
+        let again = revision::set_object(world.object(), Some(&made), "new", 1, at(5000));
+        assert_eq!(again.annotation("hangar.dev/rollout-after"), made.annotation("hangar.dev/rollout-after"));
+    }
+    // Another rollout later is not the one that it was made for; and before its time nothing is made for it.
+    own["spec"]["rollout"]["after"] = at(3000).to_string().into();
+    assert!(Revisions::of(&world(own.clone(), vec![made.0.clone()]), at(3000)).current.is_none());
+    let early = revision::set_object(&shared(own), None, "new", 1, at(2999));
+    assert_eq!(early.annotation("hangar.dev/rollout-after"), None);
+}
+
 /// D1, D4.
 #[test]
 fn d4_surge_rounds_up_unavailable_rounds_down_and_both_zero_is_one() {
