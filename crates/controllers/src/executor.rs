@@ -41,6 +41,7 @@ impl Context {
         let code = match call {
             TenantCall::Apply { .. } => "TenantNotReady",
             TenantCall::CreateToken { .. } | TenantCall::ExtendToken { .. } => "TokenNotCreated",
+            TenantCall::DeleteToken { .. } => "TokenNotDeleted",
             TenantCall::DeleteNode { .. } | TenantCall::AdoptNode { .. } => "NodeNotUpdated",
         };
         let answer = tenant_calls::carry_out(&self.tenants, self.keys.as_ref(), cluster, call, now).await;

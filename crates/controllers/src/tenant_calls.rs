@@ -35,6 +35,10 @@ pub async fn carry_out(
         }
         TenantCall::CreateToken { seconds } => create_token(&client, keys, *seconds, now).await,
         TenantCall::ExtendToken { id, seconds } => extend_token(&client, id, *seconds, now).await,
+        TenantCall::DeleteToken { id } => {
+            let key = ObjectKey::new("", "Secret", "kube-system", &token_secret(id));
+            delete(&client, &[key]).await.map(|()| TenantAnswer::TokenDeleted)
+        }
         TenantCall::DeleteNode { name } => {
             match Api::<Node>::all(client).delete(name, &DeleteParams::default()).await {
                 Ok(_) => Ok(TenantAnswer::NodeDeleted),

@@ -119,6 +119,10 @@ pub enum TenantCall {
         id: String,
         seconds: i64,
     },
+    /// The token has done its work.
+    DeleteToken {
+        id: String,
+    },
     DeleteNode {
         name: String,
     },
@@ -156,6 +160,7 @@ pub enum TenantAnswer {
     TokenExtended {
         expires: jiff::Timestamp,
     },
+    TokenDeleted,
     NodeDeleted,
     /// The Node as it is now.
     NodeAdopted(Arc<Object>),
@@ -167,6 +172,7 @@ impl std::fmt::Debug for TenantAnswer {
             Self::Applied => "Applied",
             Self::Token { .. } => "Token(..)",
             Self::TokenExtended { .. } => "TokenExtended",
+            Self::TokenDeleted => "TokenDeleted",
             Self::NodeDeleted => "NodeDeleted",
             Self::NodeAdopted(_) => "NodeAdopted",
         })

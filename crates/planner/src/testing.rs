@@ -303,6 +303,7 @@ impl Fake {
                 expires: at(self.now + seconds),
             },
             TenantCall::ExtendToken { seconds, .. } => TenantAnswer::TokenExtended { expires: at(self.now + seconds) },
+            TenantCall::DeleteToken { .. } => TenantAnswer::TokenDeleted,
             TenantCall::DeleteNode { .. } => TenantAnswer::NodeDeleted,
             TenantCall::AdoptNode { name, annotations, .. } => {
                 let annotations: serde_json::Map<String, Value> =

@@ -21,7 +21,8 @@ pub struct Parts {
     pub tenants: Tenants,
     pub datastores: Arc<MemoryDatastores>,
     pub clock: Clock,
-    pub seed: u64,
+    /// Of all lives: what is random is never the same twice.
+    pub keys: Arc<SeededKeys>,
     pub meter: Meter,
 }
 
@@ -36,7 +37,7 @@ impl Parts {
             connector: Arc::new(self.tenants.clone()),
             transports: Arc::new(move |_| Ok(transport.clone())),
             data_stores: self.datastores.clone(),
-            keys: Arc::new(SeededKeys::new(self.seed)),
+            keys: self.keys.clone(),
             hook,
             workers: 4,
             controllers: all(),

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::chance::mix;
+use crate::chance::{SeededKeys, mix};
 use crate::cloud_transport::CloudTransport;
 use crate::datastores::MemoryDatastores;
 use crate::foreign;
@@ -55,6 +55,7 @@ pub struct Simulation {
     lawful: bool,
     clock: Clock,
     seed: u64,
+    keys: Arc<SeededKeys>,
     stop: CancellationToken,
     others: JoinHandle<()>,
     engines: Vec<JoinHandle<()>>,
@@ -104,6 +105,7 @@ impl Simulation {
             lawful: !forgetful,
             clock,
             seed,
+            keys: Arc::new(SeededKeys::new(seed)),
             stop: CancellationToken::new(),
             others,
             engines: vec![],
@@ -118,8 +120,8 @@ impl Simulation {
             tenants: self.tenants.clone(),
             datastores: self.datastores.clone(),
             clock: self.clock.clone(),
-            // Two processes do not throw the same dice.
-            seed: self.seed + 1_000_000 * self.engines.len() as u64,
+            // Neither two processes nor two lives of one throw the same dice.
+            keys: self.keys.clone(),
             meter: self.meter.clone(),
         };
         let stop = self.stop.clone();

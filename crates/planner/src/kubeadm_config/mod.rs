@@ -1,6 +1,6 @@
 //! KubeadmConfig: the user-data by which a new server becomes a node.
-//! Flows: control plane is there -> bootstrap token -> cloud-config -> Secret -> the token lives until the node has joined. Holds: the
-//! token is kept nowhere but in the user-data; user text (jinja included) arrives untouched.
+//! Flows: control plane is there -> bootstrap token -> cloud-config -> Secret -> the token lives until the node has joined, and is deleted then. Holds:
+//! the token is kept nowhere but in the user-data; user text (jinja included) arrives untouched.
 
 mod cloud_config;
 mod join;
@@ -41,6 +41,8 @@ pub struct Facts {
     pub token: Option<Token>,
     /// When the token in the user-data ends, as the tenant says; asked only until the node has joined.
     pub token_expires: Option<Timestamp>,
+    /// It was deleted in this pass.
+    pub token_deleted: bool,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -63,6 +65,7 @@ impl Absorb for Facts {
                 self.token_expires = Some(*expires);
             }
             Effect::Tenant(TenantAnswer::TokenExtended { expires }) => self.token_expires = Some(*expires),
+            Effect::Tenant(TenantAnswer::TokenDeleted) => self.token_deleted = true,
             _ => {}
         }
     }
@@ -81,6 +84,7 @@ impl Planner for KubeadmConfigs {
             .then(token)
             .then(user_data)
             .then_at(keep_token)
+            .then(delete_token)
     }
 
     fn status(world: &World, progress: &Progress, report: &mut Report<KubeadmConfig>) {
@@ -216,6 +220,20 @@ fn keep_token(world: &World, now: Timestamp) -> Phase {
         // The token ended while nobody looked: the data is worthless, make it anew.
         None => Phase::steps(intent::delete(secret)),
     }
+}
+
+/// Whoever reads the user-data later, such as a pod that asks the metadata service, finds a token that opens nothing.
+fn delete_token(world: &World) -> Phase {
+    let joined =
+        machine(world).is_some_and(has_joined) && world.cluster().is_some_and(|cluster| !cluster.is_deleting());
+    let Some(secret) = data_secret(world).filter(|_| joined) else { return Phase::Done };
+    let Some(id) = secret.annotation(TOKEN_ID_ANNOTATION) else { return Phase::Done };
+    if world.facts.token_deleted {
+        let done = json!({ "metadata": { "annotations": { TOKEN_ID_ANNOTATION: null } } });
+        return Phase::steps(intent::touch(secret, done));
+    }
+    let call = TenantCall::DeleteToken { id: id.to_owned() };
+    Phase::Steps(vec![Step::Tenant { cluster: tenant(world), call }])
 }
 
 #[cfg(test)]

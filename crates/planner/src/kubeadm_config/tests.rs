@@ -112,13 +112,40 @@ fn b3_the_token_lives_until_the_node_has_joined_and_no_longer() {
         world.facts.token_expires = expires.map(at);
         assert_eq!(said(&plan_at(&world, now)), expected, "{what}");
     }
-    for (what, fields) in [
-        ("joined", json!({ "status": { "nodeRef": { "name": "node" } } })),
-        ("going", json!({ "metadata": { "deletionTimestamp": "x" } })),
-    ] {
-        world.objects.insert(shared(of_machine(fields)));
-        assert_eq!(said(&plan_at(&world, 5000)), "done", "{what}");
-    }
+    let mut going = complete();
+    fake.pass(&mut going);
+    going.objects.insert(shared(of_machine(json!({ "metadata": { "deletionTimestamp": "x" } }))));
+    assert_eq!(said(&plan_at(&going, 5000)), "done", "what goes needs no token");
+}
+
+#[test]
+fn a_token_is_deleted_once_when_its_node_has_joined() {
+    let (mut world, mut fake) = (complete(), Fake::default());
+    fake.pass(&mut world);
+    world.facts = Facts { ca_hashes: world.facts.ca_hashes.clone(), ..Facts::default() };
+    world.objects.insert(shared(of_machine(json!({ "status": { "nodeRef": { "name": "node" } } }))));
+    fake.done.clear();
+    let plan = fake.pass(&mut world);
+    assert_eq!(
+        fake.done,
+        [
+            r#"c: DeleteToken { id: "abcdef" }"#,
+            r#"patch Secret n/k {"metadata":{"annotations":{"hangar.dev/bootstrap-token-id":null}}}"#
+        ]
+    );
+    assert_eq!((said(&plan).as_str(), condition(&plan, "Ready").unwrap().0.as_str()), ("done", "True"));
+    // The next pass knows only what the Secret says.
+    world.facts.token_deleted = false;
+    assert_eq!(said(&plan_at(&world, 5000)), "done");
+}
+
+#[test]
+fn in_a_cluster_that_goes_no_token_is_deleted() {
+    let (mut world, mut fake) = (complete(), Fake::default());
+    fake.pass(&mut world);
+    world.objects.insert(shared(of_machine(json!({ "status": { "nodeRef": { "name": "node" } } }))));
+    world.objects.insert(shared(of_cluster(json!({ "metadata": { "deletionTimestamp": "x" } }))));
+    assert_eq!(said(&plan_at(&world, 5000)), "done", "its API may be gone");
 }
 
 fn plan_at(world: &World, now: i64) -> crate::Plan {
