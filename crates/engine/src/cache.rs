@@ -30,11 +30,7 @@ pub struct Change {
 
 /// Shared by all controllers; cheap to clone.
 #[derive(Clone, Default)]
-pub struct Cache {
-    inner: Arc<Mutex<Inner>>,
-    /// Something is open.
-    opened: Arc<Notify>,
-}
+pub struct Cache(Arc<Mutex<Inner>>);
 
 /// A key is there once, however many indexes have it.
 type Keys = BTreeSet<Arc<ObjectKey>>;
@@ -47,7 +43,9 @@ struct Inner {
     listed: BTreeSet<(String, String)>,
     objects: BTreeMap<Arc<ObjectKey>, Entry>,
     /// Those that are not packed.
-    open: BTreeSet<Arc<ObjectKey>>,
+    open: Keys,
+    /// The first one is open.
+    opened: Arc<Notify>,
     packer: Packer,
     /// By the UID of each owner.
     by_owner: BTreeMap<String, Keys>,
@@ -73,26 +71,22 @@ impl Cache {
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
         // A panic elsewhere cannot leave a half-made entry: every change below is complete before it is visible.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<Object>> {
-        let object = self.inner().open(key);
-        self.opened.notify_one();
-        object
+        self.inner().open(key)
     }
 
     pub fn owned_by(&self, uid: &str, group: &str, kind: &str) -> Vec<Arc<Object>> {
         let mut inner = self.inner();
         let keys = of_kind(inner.by_owner.get(uid), group, kind);
-        self.opened.notify_one();
         inner.open_all(&keys)
     }
 
     pub fn of_cluster(&self, namespace: &str, cluster: &str, group: &str, kind: &str) -> Vec<Arc<Object>> {
         let mut inner = self.inner();
         let keys = of_kind(inner.by_cluster.get(&(namespace.to_owned(), cluster.to_owned())), group, kind);
-        self.opened.notify_one();
         inner.open_all(&keys)
     }
 
@@ -133,8 +127,9 @@ impl Cache {
 
     /// Packs what nobody has used for a while, for ever; at rest there is nothing to do, and no clock ticks.
     pub async fn keep_packed(self) {
+        let opened = self.inner().opened.clone();
         loop {
-            self.opened.notified().await;
+            opened.notified().await;
             loop {
                 tokio::time::sleep(PACK_EVERY).await;
                 if self.pack_unused() {
@@ -162,9 +157,8 @@ impl Cache {
             inner.unindex(&key, old);
         }
         inner.index(&shared, &object);
-        inner.open.insert(shared.clone());
+        inner.note_open(shared.clone());
         inner.objects.insert(shared, Entry::new(object.clone()));
-        self.opened.notify_one();
         Some(Change { key, old, new: Some(object) })
     }
 
@@ -172,8 +166,8 @@ impl Cache {
     pub fn remove(&self, gone: &Object) -> Option<Change> {
         let key = gone.key();
         let mut inner = self.inner();
-        let there = inner.objects.get(&key).is_some_and(|there| there.uid == gone.uid());
-        let old = inner.open(&key).filter(|_| there)?;
+        inner.objects.get(&key).filter(|there| there.uid == gone.uid())?;
+        let old = inner.open(&key)?;
         inner.unindex(&key, &old);
         inner.objects.remove(&key);
         inner.open.remove(&key);
@@ -191,10 +185,21 @@ impl Cache {
 
 impl Inner {
     fn open(&mut self, key: &ObjectKey) -> Option<Arc<Object>> {
-        let shared = self.objects.get_key_value(key)?.0.clone();
-        let object = self.objects.get_mut(key)?.open(&mut self.packer)?;
-        self.open.insert(shared);
+        let entry = self.objects.get_mut(key)?;
+        let was_packed = entry.is_packed();
+        let object = entry.open(&mut self.packer)?;
+        if was_packed {
+            let shared = self.objects.get_key_value(key)?.0.clone();
+            self.note_open(shared);
+        }
         Some(object)
+    }
+
+    fn note_open(&mut self, key: Arc<ObjectKey>) {
+        if self.open.is_empty() {
+            self.opened.notify_one();
+        }
+        self.open.insert(key);
     }
 
     fn open_all(&mut self, keys: &[Arc<ObjectKey>]) -> Vec<Arc<Object>> {

@@ -127,7 +127,7 @@ fn knows_gate(program: &Path, gate: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::net::LoopbackNet;
+    use crate::plane::certificates::tests::state;
 
     /// A cell is a list of arguments, or of beginnings of arguments, or says that the argument of the check is not set.
     fn check(row: &[&str], cell: &str, arguments: &[String]) {
@@ -152,14 +152,7 @@ mod tests {
     fn the_table_of_the_benchmark_is_true_for_the_local_plane() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::open(directory.path().join("home")).unwrap();
-        let state = State {
-            network: LoopbackNet::new(9),
-            api_port: 1,
-            etcd_port: 2,
-            etcd_peer_port: 3,
-            controller_manager_port: 4,
-            scheduler_port: 5,
-        };
+        let state = state();
         let certificates = Certificates::prepare(&home, &state).unwrap();
         let local = [
             ("1.2.", api_server(&state, &certificates, Path::new("/bin/false"))),

@@ -188,7 +188,7 @@ fn write_private(path: &Path, content: &[u8]) -> Result<(), PlaneError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use jiff::ToSpan as _;
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use crate::net::LoopbackNet;
 
-    fn state() -> State {
+    pub(in crate::plane) fn state() -> State {
         State {
             network: LoopbackNet::new(9),
             api_port: 1,

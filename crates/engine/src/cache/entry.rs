@@ -26,6 +26,10 @@ impl Entry {
         Self { uid: object.uid().to_owned(), version: version(&object), form: Form::Open(object), used: true }
     }
 
+    pub fn is_packed(&self) -> bool {
+        matches!(self.form, Form::Packed(_))
+    }
+
     /// The object, which stays open until it has not been used for a while.
     pub fn open(&mut self, packer: &mut Packer) -> Option<Arc<Object>> {
         self.used = true;
