@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 
 use crate::Kind;
 
-/// Names one object in a cluster: its group and kind (never a version), namespace and name.
+/// Names one object in a cluster: its group and kind (never a version), namespace and name. Ordered by kind first, which tells most keys apart.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ObjectKey {
-    pub group: String,
     pub kind: String,
+    pub group: String,
     /// Empty for cluster-scoped kinds.
     pub namespace: String,
     pub name: String,

@@ -5,7 +5,8 @@
 
 mod entry;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -41,20 +42,22 @@ struct Inner {
     links: BTreeMap<GroupKind, Vec<Link>>,
     /// Kinds that have been listed once.
     listed: BTreeSet<(String, String)>,
-    objects: BTreeMap<Arc<ObjectKey>, Entry>,
+    /// Found by hash, as everything below that has an entry for each object: comparing keys on the way through a tree of 50,000 takes longer than
+    /// what is done with them. Nothing depends on the order of a hash map.
+    objects: HashMap<Arc<ObjectKey>, Entry>,
     /// Those that are not packed.
     open: Keys,
     /// The first one is open.
     opened: Arc<Notify>,
     packer: Packer,
     /// By the UID of each owner.
-    by_owner: BTreeMap<String, Keys>,
+    by_owner: HashMap<String, Keys>,
     /// By namespace and cluster name.
-    by_cluster: BTreeMap<(String, String), Keys>,
+    by_cluster: HashMap<(String, String), Keys>,
     /// By what each object names.
-    by_link: BTreeMap<ObjectKey, Keys>,
+    by_link: HashMap<ObjectKey, Keys>,
     /// UID and version of objects that were seen to be deleted.
-    tombstones: BTreeMap<ObjectKey, (String, u64)>,
+    tombstones: HashMap<ObjectKey, (String, u64)>,
     /// The same, the oldest first; a name that was used again may be here twice.
     oldest_tombstones: VecDeque<(ObjectKey, u64)>,
 }
@@ -112,8 +115,7 @@ impl Cache {
     /// Every object of a kind, with its version.
     pub fn versions_of(&self, group: &str, kind: &str) -> BTreeMap<ObjectKey, u64> {
         let inner = self.inner();
-        let range = inner.objects.range::<ObjectKey, _>(ObjectKey::new(group, kind, "", "")..);
-        let of_kind = range.take_while(|(key, _)| key.group == group && key.kind == kind);
+        let of_kind = inner.objects.iter().filter(|(key, _)| key.group == group && key.kind == kind);
         of_kind.map(|(key, entry)| (ObjectKey::clone(key), entry.version)).collect()
     }
 
@@ -252,12 +254,12 @@ fn of_kind(keys: Option<&Keys>, group: &str, kind: &str) -> Vec<Arc<ObjectKey>> 
     range.take_while(|key| key.group == group && key.kind == kind).cloned().collect()
 }
 
-fn add<At: Ord>(index: &mut BTreeMap<At, Keys>, at: At, key: &Arc<ObjectKey>) {
+fn add<At: Eq + Hash>(index: &mut HashMap<At, Keys>, at: At, key: &Arc<ObjectKey>) {
     index.entry(at).or_default().insert(key.clone());
 }
 
 /// Nothing stays of a place where nothing is left.
-fn take<At: Ord>(index: &mut BTreeMap<At, Keys>, at: &At, key: &ObjectKey) {
+fn take<At: Eq + Hash>(index: &mut HashMap<At, Keys>, at: &At, key: &ObjectKey) {
     let Some(keys) = index.get_mut(at) else { return };
     keys.remove(key);
     if keys.is_empty() {

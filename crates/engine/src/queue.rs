@@ -3,7 +3,7 @@
 //! Holds: a key that is being worked on is not handed out again; what arrives meanwhile is worked on once more afterwards; order is the order
 //! of arrival, so that two runs with the same events do the same.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ pub struct Queue {
 #[derive(Default)]
 struct Inner {
     waiting: VecDeque<ObjectKey>,
-    queued: BTreeSet<ObjectKey>,
-    working: BTreeSet<ObjectKey>,
-    again: BTreeSet<ObjectKey>,
+    queued: HashSet<ObjectKey>,
+    working: HashSet<ObjectKey>,
+    again: HashSet<ObjectKey>,
     later: BTreeSet<(Instant, ObjectKey)>,
     /// When each delayed key is due: one entry for each.
-    due: BTreeMap<ObjectKey, Instant>,
-    failures: BTreeMap<ObjectKey, u32>,
+    due: HashMap<ObjectKey, Instant>,
+    failures: HashMap<ObjectKey, u32>,
 }
 
 /// What became of a pass.
