@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use crate::Clock;
 use crate::management::{ApiError, Management};
+use crate::metrics::Metrics;
 use crate::queue::Outcome;
 use crate::reads::{NotListed, Read};
 use crate::report::Unwritten;
@@ -108,12 +109,14 @@ pub struct Passes {
     pub clock: Clock,
     pub hook: Option<StepHook>,
     pub unwritten: Unwritten,
+    pub metrics: Metrics,
 }
 
 async fn run<C: Controller<X>, X: Executor>(context: &X, key: &ObjectKey) -> Result<Outcome, PassError> {
     let passes = context.passes();
     let Some(object) = passes.management.cache().get(key) else {
         passes.unwritten.written(key);
+        passes.metrics.gauges(key, vec![]);
         return Ok(Outcome::Settled);
     };
     if let Some(why) = paused(passes, &object) {
@@ -133,6 +136,7 @@ async fn run<C: Controller<X>, X: Executor>(context: &X, key: &ObjectKey) -> Res
         Err(reason) => world.facts_error = Some(reason),
     }
     let plan = rounds::<C, X>(context, &mut world).await?;
+    passes.metrics.gauges(key, C::gauges(&world, (passes.clock)()));
     let outcome = passes.report(world.object(), &plan).await?;
     if world.object().is_deleting() && plan.status.is_none() {
         C::forget(context, world.object());
@@ -204,8 +208,8 @@ fn paused(passes: &Passes, object: &Object) -> Option<String> {
 }
 
 impl Passes {
-    pub fn new(management: Management, clock: Clock) -> Self {
-        Self { management, clock, hook: None, unwritten: Unwritten::default() }
+    pub fn new(management: Management, clock: Clock, metrics: Metrics) -> Self {
+        Self { management, clock, hook: None, unwritten: Unwritten::default(), metrics }
     }
 
     fn survives(&self, step: &Step, after: bool) -> Result<(), PassError> {

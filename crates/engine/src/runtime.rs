@@ -18,6 +18,7 @@ use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change};
@@ -60,6 +61,7 @@ pub struct Engine<X: 'static> {
     pub changed: mpsc::UnboundedSender<Change>,
     /// Keys to look at for reasons that no watch here sees.
     pub wakes: mpsc::UnboundedReceiver<ObjectKey>,
+    pub queue: Arc<Queue>,
     pub controllers: Controllers<X>,
     pub context: Arc<X>,
     pub workers: usize,
@@ -68,7 +70,7 @@ pub struct Engine<X: 'static> {
 impl<X: Executor> Engine<X> {
     /// Runs until told to stop, or until a simulation kills it.
     pub async fn run(self, shutdown: CancellationToken) {
-        let queue = Arc::new(Queue::default());
+        let queue = self.queue;
         let mut tasks = JoinSet::new();
         let (listed, mut all_listed) = watch::channel(0_usize);
         let kinds = watched(&self.controllers);
@@ -85,6 +87,7 @@ impl<X: Executor> Engine<X> {
             // Kinds that are only referred to may be listed before the others: it is not their number that counts.
             _ = all_listed.wait_for(|_| first.iter().all(|(group, kind)| cache.is_listed(group, kind))) => {}
         }
+        self.context.passes().metrics.set_ready();
         let dispatch = Arc::new(Dispatch { controllers: self.controllers, context: self.context });
         for _ in 0..self.workers {
             tasks.spawn(work(queue.clone(), dispatch.clone(), shutdown.clone()));
@@ -138,6 +141,11 @@ impl Router {
             keys.extend(read.concerned(*own, change, &self.cache));
         }
         keys
+    }
+
+    fn enqueue(&self, queue: &Queue, key: ObjectKey) {
+        let group = self.cache.group(&key);
+        queue.add(key, group);
     }
 
     /// Kinds that the object names.
@@ -240,9 +248,9 @@ async fn route(
             biased;
             Some(change) = changes.recv() => {
                 router.named(&change).into_iter().for_each(|key| drop(named.send(key)));
-                router.concerned(&change).into_iter().for_each(|key| queue.add(key));
+                router.concerned(&change).into_iter().for_each(|key| router.enqueue(&queue, key));
             }
-            Some(key) = wakes.recv() => queue.add(key),
+            Some(key) = wakes.recv() => router.enqueue(&queue, key),
             else => return,
         }
     }
@@ -268,6 +276,7 @@ impl<X: Executor> Dispatch<X> {
     async fn panicked(&self, controller: &Registration<X>, key: &ObjectKey, words: &str) -> Result<Outcome, PassError> {
         tracing::error!(object = %key, panic = words, "this is a bug in Hangar");
         let passes = self.context.passes();
+        passes.metrics.panic(&key.kind);
         let Some(object) = passes.management.cache().get(key) else { return Ok(Outcome::Failed) };
         let text = format!("this is a bug in Hangar, see its log: {words}");
         let condition = Condition::new(READY, Status::False, "InternalError", text);
@@ -283,8 +292,11 @@ fn words(panic: &(dyn std::any::Any + Send)) -> String {
 
 async fn work<X: Executor>(queue: Arc<Queue>, dispatch: Arc<Dispatch<X>>, shutdown: CancellationToken) {
     loop {
-        let key = queue.next().await;
-        let outcome = match dispatch.pass(&key).await {
+        let (key, waited) = queue.next().await;
+        let began = Instant::now();
+        let outcome = dispatch.pass(&key).await;
+        dispatch.context.passes().metrics.pass(&key.kind, result(&outcome), waited, began.elapsed());
+        let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(PassError::Killed) => return shutdown.cancel(),
             Err(PassError::LookAgain(why)) => {
@@ -297,6 +309,17 @@ async fn work<X: Executor>(queue: Arc<Queue>, dispatch: Arc<Dispatch<X>>, shutdo
             }
         };
         queue.done(&key, outcome);
+    }
+}
+
+/// In the words of controller-runtime.
+fn result(outcome: &Result<Outcome, PassError>) -> &'static str {
+    match outcome {
+        Ok(Outcome::Settled) => "success",
+        Ok(Outcome::After(_)) => "requeue_after",
+        Ok(Outcome::Failed) => "error",
+        Err(PassError::LookAgain(_) | PassError::Killed) => "requeue",
+        Err(PassError::Api(_)) => "error",
     }
 }
 

@@ -38,10 +38,24 @@ pub trait Planner: Sized + Send + Sync + 'static {
     /// Its own words only; what all kinds share is not written here.
     fn status(world: &World<Self>, progress: &Progress, report: &mut Report<Self::Kind>);
 
+    /// What operators want to see of the object as numbers.
+    fn gauges(_world: &World<Self>, _now: Timestamp) -> Vec<Gauge> {
+        vec![]
+    }
+
     /// Look again after this time although everything is done.
     fn recheck(_world: &World<Self>, _now: Timestamp) -> Option<Duration> {
         None
     }
+}
+
+/// A number about one object, for monitoring.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gauge {
+    /// As Prometheus names metrics, with the unit at its end.
+    pub name: &'static str,
+    pub help: &'static str,
+    pub value: f64,
 }
 
 /// A resource that several kinds have in the same way: made and taken away by phases of its own.

@@ -125,7 +125,14 @@ pub(crate) fn context(machine: Value, paused: bool) -> (KubeApi, Context) {
     let management = Management::new(api.client(), cache, changed);
     let clock: Clock = Arc::new(|| Timestamp::UNIX_EPOCH);
     api.clear_requests();
-    (api, Context { passes: Passes::new(management, clock), steps: Mutex::default(), away: false })
+    (
+        api,
+        Context {
+            passes: Passes::new(management, clock, crate::metrics::Metrics::new(Arc::default())),
+            steps: Mutex::default(),
+            away: false,
+        },
+    )
 }
 
 fn annotated(what: &str) -> Value {
