@@ -20,7 +20,7 @@ use hangar_planner::{Reason, Wake};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-pub use project::{ClusterNetwork, Project};
+pub use project::{Age, ClusterNetwork, Project};
 
 use crate::Context;
 
