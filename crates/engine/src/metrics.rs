@@ -184,7 +184,10 @@ impl<const N: usize> Collector for Counters<N> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let none: Option<&prometheus_client::metrics::exemplar::Exemplar<Labels<1>, u64>> = None;
         let mut family = encoder.encode_descriptor(self.name, self.help, None, MetricType::Counter)?;
-        self.values.iter().try_for_each(|(labels, value)| family.encode_family(labels)?.encode_counter(value, none))
+        self.values.iter().try_for_each(|(labels, value)| match N {
+            0 => family.encode_counter(value, none),
+            _ => family.encode_family(labels)?.encode_counter(value, none),
+        })
     }
 }
 
@@ -209,7 +212,8 @@ mod tests {
             help: "Calls",
             values: vec![([("call", "nova GET servers".to_owned())], 3)],
         };
-        let text = metrics.text(vec![Box::new(calls)]).unwrap();
+        let tokens = Counters { name: "hangar_cloud_tokens", help: "Tokens", values: vec![([], 1)] };
+        let text = metrics.text(vec![Box::new(calls), Box::new(tokens)]).unwrap();
         for line in [
             r#"controller_runtime_reconcile_total{controller="machine",result="success"} 1"#,
             r#"controller_runtime_reconcile_errors_total{controller="machine"} 1"#,
@@ -222,6 +226,7 @@ mod tests {
             "workqueue_retries_total 0",
             r#"hangar_certificate_expiration_timestamp_seconds{kind="KamajiControlPlane",namespace="n",name="p"} 1500000000"#,
             r#"hangar_cloud_calls_total{call="nova GET servers"} 3"#,
+            "hangar_cloud_tokens_total 1",
         ] {
             assert!(text.lines().any(|one| one.starts_with(line)), "{line}\n{text}");
         }

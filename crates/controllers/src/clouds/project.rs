@@ -225,12 +225,7 @@ impl Project {
     }
 
     /// One owner's servers, from a list that is not older than `age`.
-    pub async fn servers(
-        &self,
-        cloud: &Cloud,
-        owner: &str,
-        age: Age,
-    ) -> Result<BTreeMap<String, Arc<Server>>, Error> {
+    pub async fn servers(&self, cloud: &Cloud, owner: &str, age: Age) -> Result<BTreeMap<String, Arc<Server>>, Error> {
         let mut list = self.servers.lock().await;
         if !list.is_fresh(self.epoch(), age) && !list.is_all_new(owner, self.epoch(), age) {
             let (epoch, began) = (self.epoch(), Instant::now());

@@ -93,6 +93,7 @@ async fn serve(home: &Home, store: &Store, options: &DaemonOptions, reporter: &R
     let mut tasks = JoinSet::new();
     let monitored = Slot::default();
     let (address, webhook) = webhook_server(&prepared, monitored.clone(), &mut tasks, &shutdown).await?;
+    reporter.monitored_at(&address.url);
     let (initial_objects, given) =
         if prepared.is_new() { definitions::initial_objects(&address) } else { Default::default() };
     let unchanged = tokio::task::spawn_blocking({
