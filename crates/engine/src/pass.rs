@@ -177,7 +177,7 @@ async fn act<C: Controller<X>, X: Executor>(
 ) -> Result<Option<Reason>, PassError> {
     let passes = context.passes();
     for step in steps {
-        passes.still_there(world.object())?;
+        passes.may_go_on(world.object())?;
         passes.survives(&step, false)?;
         tracing::debug!(object = %world.object().key(), ?step, "step");
         let hooked = passes.hook.is_some().then(|| step.clone());
@@ -219,8 +219,12 @@ impl Passes {
         }
     }
 
-    /// What was told to go since it was read makes nothing more: whoever deletes it would not find what comes too late.
-    fn still_there(&self, object: &Object) -> Result<(), PassError> {
+    /// What was told to go since it was read makes nothing more: whoever deletes it would not find what comes too late. Nor does what was paused since: a call
+    /// to a slow cloud may have taken half a minute.
+    fn may_go_on(&self, object: &Object) -> Result<(), PassError> {
+        if paused(self, object).is_some() {
+            return Err(PassError::LookAgain(format!("{} was paused", object.key())));
+        }
         let now = self.management.cache().get(&object.key()).filter(|now| now.uid() == object.uid());
         match now {
             Some(now) if object.is_deleting() || !now.is_deleting() => Ok(()),
@@ -245,6 +249,9 @@ impl Passes {
             self.unwritten.written(&key);
             return Ok(outcome);
         };
+        if paused(self, object).is_some() {
+            return Err(PassError::LookAgain(format!("{key} was paused")));
+        }
         // The object may have been changed since: its newest form is in the cache.
         let newest = self.management.cache().get(&key).filter(|newest| newest.uid() == object.uid());
         let newest = newest.as_deref().unwrap_or(object);
