@@ -248,7 +248,7 @@ fn refusal(cluster: &ClusterName, error: &hangar_api::kubeconfig::KubeconfigErro
 fn slim(node: Received) -> Object {
     let mut node = node.into_object();
     if let Some(status) = node.0.get_mut("status").and_then(serde_json::Value::as_object_mut) {
-        status.retain(|field, _| ["addresses", "conditions", "nodeInfo"].contains(&field.as_str()));
+        status.retain(|field, _| ["addresses", "conditions", "nodeInfo", "volumesAttached"].contains(&field.as_str()));
     }
     node
 }

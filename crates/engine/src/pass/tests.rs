@@ -55,7 +55,10 @@ fn decided(world: &World<Tests>) -> Phase {
 }
 
 fn tenant(name: &str) -> Step {
-    Step::Tenant { cluster: ClusterName::default(), call: TenantCall::DeleteNode { name: name.into() } }
+    Step::Tenant {
+        cluster: ClusterName::default(),
+        call: TenantCall::DeleteNode { name: name.into(), last_try: false },
+    }
 }
 
 impl Controller<Context> for Tests {
@@ -86,7 +89,7 @@ impl Executor for Context {
         let words = match &step {
             Step::Create(object) => format!("create {}", object.name()),
             Step::Patch { fields, .. } => format!("patch {fields}"),
-            Step::Tenant { call: TenantCall::DeleteNode { name }, .. } => name.clone(),
+            Step::Tenant { call: TenantCall::DeleteNode { name, .. }, .. } => name.clone(),
             other => format!("{other:?}"),
         };
         self.steps.lock().unwrap().push(words.clone());

@@ -1,27 +1,27 @@
+use hangar_api::names::NODE_UNINITIALIZED_TAINT;
 use serde_json::{Value, json};
 
+use super::node::MACHINE_ANNOTATION;
 use super::*;
-use crate::testing::{
-    CORE, Fake, at, changed, cluster, condition, deleting, merge, object, owner, planned, said, shared,
-};
+use crate::testing::{CORE, Fake, at, changed, cluster, condition, merge, object, owner, planned, said, shared};
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
 const BOOT: &str = "bootstrap.cluster.x-k8s.io/v1beta2";
 
-fn config(fields: Value) -> Value {
+pub(super) fn config(fields: Value) -> Value {
     object(BOOT, "KubeadmConfig", "m", fields)
 }
 
-fn infra(fields: Value) -> Value {
+pub(super) fn infra(fields: Value) -> Value {
     object(INFRA, "OpenStackMachine", "m", fields)
 }
 
-fn provisioned() -> Value {
+pub(super) fn provisioned() -> Value {
     infra(json!({ "spec": { "providerID": "p://1" }, "status": { "initialization": { "provisioned": true },
         "addresses": [{ "type": "InternalIP", "address": "10.6.0.5" }] } }))
 }
 
-fn machine(fields: Value) -> Value {
+pub(super) fn machine(fields: Value) -> Value {
     let mut own = object(
         CORE,
         "Machine",
@@ -37,13 +37,13 @@ fn machine(fields: Value) -> Value {
     own
 }
 
-fn world(fields: Value, others: Vec<Value>, tenant: Tenant) -> World {
+pub(super) fn world(fields: Value, others: Vec<Value>, tenant: Tenant) -> World {
     let mut world: World = crate::testing::world(machine(fields), others);
-    world.facts = tenant;
+    world.facts.tenant = tenant;
     world
 }
 
-fn node(fields: Value) -> Tenant {
+pub(super) fn node(fields: Value) -> Tenant {
     let mut node = object(
         "v1",
         "Node",
@@ -55,11 +55,11 @@ fn node(fields: Value) -> Tenant {
     Tenant::Node(shared(node))
 }
 
-fn with_data() -> Value {
+pub(super) fn with_data() -> Value {
     json!({ "spec": { "bootstrap": { "dataSecretName": "m" } } })
 }
 
-fn complete() -> Value {
+pub(super) fn complete() -> Value {
     json!({ "spec": { "bootstrap": { "dataSecretName": "m" }, "providerID": "p://1" } })
 }
 
@@ -163,72 +163,6 @@ fn m1_only_a_machine_that_stands_alone_belongs_to_the_cluster() {
         Fake::default().converge(&mut world);
         assert_eq!(world.object().owners()[0].kind, expected, "{what}");
         assert_eq!(world.object().label(CLUSTER_NAME_LABEL), Some("c"), "{what}");
-    }
-}
-
-/// M6, as far as it is built: drain and hooks are not.
-#[test]
-fn m6_infrastructure_goes_before_the_bootstrap_config_and_that_before_the_node() {
-    let gone = || json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
-    let c = || cluster(json!({}));
-    for (what, others, tenant, expected) in [
-        (
-            "infrastructure",
-            vec![c(), infra(json!({})), config(json!({}))],
-            node(json!({})),
-            "delete OpenStackMachine n/m",
-        ),
-        (
-            "infrastructure goes",
-            vec![c(), infra(gone()), config(json!({}))],
-            node(json!({})),
-            "wait WaitingForInfrastructureDeletion: waiting for OpenStackMachine n/m to be deleted",
-        ),
-        ("bootstrap config", vec![c(), config(json!({}))], node(json!({})), "delete KubeadmConfig n/m"),
-        (
-            "bootstrap config goes",
-            vec![c(), config(gone())],
-            node(json!({})),
-            "wait WaitingForBootstrapDeletion: waiting for KubeadmConfig n/m to be deleted",
-        ),
-        ("Node", vec![c()], node(json!({})), r#"c: DeleteNode { name: "node-m" }"#),
-        (
-            "M7: not if the Cluster goes",
-            vec![cluster(gone())],
-            node(json!({})),
-            r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#,
-        ),
-        (
-            "M7: not if the Cluster is gone",
-            vec![],
-            node(json!({})),
-            r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#,
-        ),
-        ("M7: not without a Node", vec![c()], Tenant::NoNode, r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#),
-        (
-            "C9: an API that is away holds nothing up",
-            vec![c()],
-            Tenant::Unreachable,
-            r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#,
-        ),
-        (
-            "a Node that nobody could ask for yet may be there",
-            vec![c()],
-            Tenant::Connecting,
-            "wait WaitingForNode: waiting for the cluster's API to answer",
-        ),
-        (
-            "but does not matter if the Cluster goes",
-            vec![cluster(gone())],
-            Tenant::Connecting,
-            r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#,
-        ),
-    ] {
-        assert_eq!(
-            said(&planned(&deleting(world(json!({}), others, tenant), Some(MACHINE_FINALIZER)))),
-            expected,
-            "{what}"
-        );
     }
 }
 
@@ -338,7 +272,9 @@ fn a_machine_comes_to_rest_and_goes() {
     assert_eq!(said(&fake.converge(&mut world)), "done");
     assert_eq!(world.object().finalizers(), [MACHINE_FINALIZER]);
     let mut world = changed(world, |own| own["metadata"]["deletionTimestamp"] = at(0).to_string().into());
+    world.facts.control_plane_machines = 1;
+    world.facts.load = Load::Read(NodeLoad { volumes: Some(Volumes::default()), ..NodeLoad::default() });
     fake.pass(&mut world);
     assert!(world.object().finalizers().is_empty());
-    assert_eq!(world.facts, Tenant::NoNode);
+    assert_eq!(world.facts.tenant, Tenant::NoNode);
 }
