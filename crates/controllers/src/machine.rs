@@ -43,7 +43,9 @@ impl Controller<Context> for Machines {
     ];
 
     async fn facts(context: &Context, world: &World<Self>, now: Timestamp) -> Result<Facts, Reason> {
-        let mut facts = Facts { tenant: tenant(context, world).await?, ..Facts::default() };
+        let tenant = tenant(context, world).await?;
+        let silent_for = context.tenants.silent_for(&cluster_name(world));
+        let mut facts = Facts { tenant, silent_for, ..Facts::default() };
         if world.object().is_deleting() {
             facts.control_plane_machines = control_plane_machines(context, world);
             if matches!(facts.tenant, Tenant::Node(_)) {

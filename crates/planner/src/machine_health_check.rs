@@ -100,7 +100,7 @@ fn health(world: &World, machine: &Object, now: Timestamp) -> Health {
         return Health::Good;
     }
     let conditions = present(machine);
-    let node = conditions.iter().find(|condition| condition.kind == "NodeHealthy");
+    let node = conditions.iter().find(|condition| condition.kind == "NodeReady");
     let since = |text: &str| text.parse::<Timestamp>().map_or(SignedDuration::ZERO, |at| now.duration_since(at));
     let after = |seconds: i64, passed: SignedDuration| match SignedDuration::from_secs(seconds).saturating_sub(passed) {
         left if left > SignedDuration::ZERO => Health::Suspect(left),
@@ -115,6 +115,8 @@ fn health(world: &World, machine: &Object, now: Timestamp) -> Health {
     }
     match node {
         Some(node) if node.reason == "NodeDeleted" => Health::Bad,
+        // Nobody could ask: that says nothing about the Node, and a whole cluster would be replaced at once.
+        Some(node) if node.reason == "ConnectionDown" => Health::Good,
         Some(node) if !node.is_true() => match timeout(world, &node.status) {
             Some(seconds) => after(seconds, since(node.last_transition_time.as_deref().unwrap_or_default())),
             None => Health::Good,

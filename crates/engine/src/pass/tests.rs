@@ -262,7 +262,7 @@ async fn a_process_that_dies_before_or_after_a_step_takes_no_further_one() {
 
 #[test]
 fn when_to_look_again_follows_from_the_plan() {
-    let plan = |progress, recheck| Plan { steps: vec![], progress, status: None, recheck };
+    let plan = |progress, recheck| Plan { steps: vec![], progress, status: None, recheck, conditions: &[] };
     let reason = |wake| Reason { code: "X", message: String::new(), wake };
     let second = Duration::from_secs(1);
     for (what, plan, expected) in [

@@ -11,6 +11,7 @@ mod volumes;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hangar_api::Object;
 use hangar_api::contract::Foreign;
@@ -19,6 +20,7 @@ use hangar_api::kinds::{
     MachineStatusNodeRef,
 };
 use hangar_api::names::{CLUSTER_NAME_LABEL, MACHINE_FINALIZER};
+use jiff::Timestamp;
 use serde_json::json;
 
 use crate::intent;
@@ -37,6 +39,9 @@ const INFRASTRUCTURE: &str = "/spec/infrastructureRef";
 const UNREACHABLE: &str = "the cluster's API cannot be reached";
 const CONNECTING: &str = "waiting for the cluster's API to answer";
 
+/// M3: a tenant that has not answered for so long is news; before, what was known last still counts.
+pub const UNREACHABLE_GRACE: Duration = Duration::from_secs(300);
+
 /// What is known of the machine's Node.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum Tenant {
@@ -54,10 +59,18 @@ pub enum Tenant {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Facts {
     pub tenant: Tenant,
+    /// Since when the tenant does not answer, if it does not: what is known of its Nodes is as old.
+    pub silent_for: Option<Duration>,
     /// Only while the Machine is being deleted.
     pub load: Load,
     /// Of the cluster, those that are there to stay; only while the Machine is being deleted.
     pub control_plane_machines: usize,
+}
+
+impl Facts {
+    fn is_silent(&self) -> bool {
+        self.silent_for.is_some_and(|time| time >= UNREACHABLE_GRACE)
+    }
 }
 
 /// What a Node carries.
@@ -104,6 +117,7 @@ impl Planner for Machines {
     type Kind = Machine;
     type Facts = Facts;
     const FINALIZER: Option<&'static str> = Some(MACHINE_FINALIZER);
+    const CONDITIONS: &'static [&'static str] = conditions::OWN;
 
     fn build(phases: Phases<'_, Self>) -> Phases<'_, Self> {
         phases.then(owner).then(bootstrap).then(infrastructure).then(provider_id).facts().then(node::node)
@@ -116,12 +130,12 @@ impl Planner for Machines {
     fn status(world: &World, progress: &Progress, report: &mut Report<Machine>) {
         if let Some(last) = last_seen(world, progress) {
             report.conditions = present(world.object());
-            report.conditions.retain(|condition| ![DELETING, PAUSED].contains(&condition.kind.as_str()));
+            let own = |kind: &str| conditions::OWN.contains(&kind) && ![DELETING, PAUSED].contains(&kind);
+            report.conditions.retain(|condition| own(&condition.kind));
             report.status = last;
             return;
         }
-        let has_data = world.typed().spec.bootstrap.data_secret_name.is_some();
-        let provisioned = infrastructure_machine(world).is_some_and(|machine| machine.is_provisioned_machine());
+        let (has_data, provisioned) = has_data_and_is_provisioned(world);
         let node = match &world.facts.tenant {
             Tenant::Node(node) => Some(node),
             _ => None,
@@ -139,15 +153,27 @@ impl Planner for Machines {
         status.node_ref = node.map(|node| MachineStatusNodeRef { name: node.name().to_owned() }).or(known);
         status.node_info = node.and_then(|node| node_info(node));
         status.deletion = deletion::times(world, progress, report.now);
-        report.conditions = conditions::of(world, progress, has_data, provisioned);
+        report.conditions = conditions::of(world, progress, has_data, provisioned, report.now);
+    }
+
+    fn recheck(world: &World, now: Timestamp) -> Option<Duration> {
+        let (has_data, provisioned) = has_data_and_is_provisioned(world);
+        conditions::available_in(world, has_data, provisioned, now)
     }
 }
 
 /// What the status says of a Node, for as long as nobody could ask: a restart of Hangar must not make machines look lost.
 fn last_seen(world: &World, progress: &Progress) -> Option<MachineStatus> {
-    let undecided = world.facts.tenant == Tenant::Connecting && matches!(progress, Progress::Waiting(_));
+    let patient = world.facts.silent_for.is_some() && !world.facts.is_silent();
+    let unheard = world.facts.tenant == Tenant::Connecting || (world.facts.tenant == Tenant::Unreachable && patient);
+    let undecided = unheard && matches!(progress, Progress::Waiting(_));
     let last = world.typed().status.clone().filter(|last| last.node_ref.is_some())?;
     (undecided && !world.object().is_deleting()).then_some(last)
+}
+
+fn has_data_and_is_provisioned(world: &World) -> (bool, bool) {
+    let has_data = world.typed().spec.bootstrap.data_secret_name.is_some();
+    (has_data, infrastructure_machine(world).is_some_and(|machine| machine.is_provisioned_machine()))
 }
 
 fn infrastructure_machine(world: &World) -> Option<Foreign<'_>> {

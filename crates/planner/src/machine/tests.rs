@@ -190,6 +190,8 @@ fn m4_a_machine_is_ready_with_data_infrastructure_and_a_healthy_node() {
     };
     let not_ready =
         json!({ "status": { "conditions": [{ "type": "Ready", "status": "False", "message": "no CNI" }] } });
+    let pressed = |status: &str| json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }, { "type": "DiskPressure", "status": status }] } });
+    let silent = json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } });
     for (what, fields, tenant, healthy, reason, ready) in [
         ("healthy", complete(), node(json!({})), "True", "NodeHealthy", "True"),
         ("not ready", complete(), node(not_ready), "False", "NodeNotHealthy", "False"),
@@ -198,9 +200,13 @@ fn m4_a_machine_is_ready_with_data_infrastructure_and_a_healthy_node() {
             complete(),
             node(json!({ "status": { "conditions": null } })),
             "Unknown",
-            "NodeStatusUnknown",
+            "NodeHealthUnknown",
             "Unknown",
         ),
+        ("pressed", complete(), node(pressed("True")), "False", "NodeNotHealthy", "False"),
+        ("perhaps pressed", complete(), node(pressed("Unknown")), "Unknown", "NodeHealthUnknown", "Unknown"),
+        ("not pressed", complete(), node(pressed("False")), "True", "NodeHealthy", "True"),
+        ("its kubelet is silent", complete(), node(silent), "Unknown", "NodeHealthUnknown", "Unknown"),
         ("not yet", complete(), Tenant::NoNode, "Unknown", "NodeNotYetJoined", "Unknown"),
         ("M3: gone", known(), Tenant::NoNode, "False", "NodeDeleted", "False"),
         ("M3: the API is away", known(), Tenant::Unreachable, "Unknown", "ConnectionDown", "Unknown"),
@@ -233,6 +239,98 @@ fn a_machine_keeps_its_status_until_its_cluster_was_asked() {
         "Unknown",
         "a machine that never had a Node has nothing to keep"
     );
+}
+
+/// M3.
+#[test]
+fn m3_a_tenant_that_does_not_answer_is_news_after_five_minutes() {
+    let others = || vec![cluster(json!({})), provisioned()];
+    let before = planned(&world(complete(), others(), node(json!({})))).status.unwrap();
+    let mut known = complete();
+    merge(&mut known, &json!({ "status": before }));
+    for (what, fields, tenant, seconds, expected) in [
+        ("listed, silent for a while", known.clone(), node(json!({})), 299, "True"),
+        ("listed, silent for too long", known.clone(), node(json!({})), 300, "Unknown"),
+        ("never listed, for a while", known.clone(), Tenant::Unreachable, 299, "True"),
+        ("never listed, for too long", known, Tenant::Unreachable, 300, "Unknown"),
+        ("nothing was ever known", complete(), Tenant::Unreachable, 1, "Unknown"),
+    ] {
+        let mut world = world(fields, others(), tenant);
+        world.facts.silent_for = Some(Duration::from_secs(seconds));
+        let plan = planned(&world);
+        for kind in ["NodeReady", "NodeHealthy", "Ready"] {
+            assert_eq!(condition(&plan, kind).unwrap().0, expected, "{what}: {kind}");
+        }
+    }
+}
+
+/// M4.
+#[test]
+fn m4_gates_and_health_checks_count_and_conditions_of_others_stay_theirs() {
+    let said = |kind: &str, status: &str| json!({ "type": kind, "status": status, "reason": "R", "message": "words" });
+    let gate = |kind: &str, polarity: Value| json!([{ "conditionType": kind, "polarity": polarity }]);
+    for (what, gates, conditions, expected, message) in [
+        ("no gates", json!(null), json!([]), "True", ""),
+        (
+            "a gate that nobody answered",
+            gate("Net", json!(null)),
+            json!([]),
+            "Unknown",
+            "* Net: Condition Net not yet reported",
+        ),
+        ("a gate that is open", gate("Net", json!(null)), json!([said("Net", "True")]), "True", "* Net: words"),
+        ("a gate that is closed", gate("Net", json!(null)), json!([said("Net", "False")]), "False", "* Net: words"),
+        (
+            "a gate that is good when it is false",
+            gate("Bad", json!("Negative")),
+            json!([said("Bad", "True")]),
+            "False",
+            "* Bad: words",
+        ),
+        ("a gate that would wait for itself", gate("Available", json!(null)), json!([]), "True", ""),
+        (
+            "an unhealthy one",
+            json!(null),
+            json!([said("HealthCheckSucceeded", "False")]),
+            "False",
+            "* HealthCheckSucceeded: words",
+        ),
+        (
+            "one that waits for its owner",
+            json!(null),
+            json!([said("OwnerRemediated", "False")]),
+            "False",
+            "* OwnerRemediated: words",
+        ),
+        ("somebody else's", json!(null), json!([said("Other", "False")]), "True", ""),
+    ] {
+        let mut fields = complete();
+        merge(&mut fields, &json!({ "spec": { "readinessGates": gates }, "status": { "conditions": conditions } }));
+        let plan = planned(&world(fields, vec![cluster(json!({})), provisioned()], node(json!({}))));
+        let (status, _, words) = condition(&plan, "Ready").unwrap();
+        assert_eq!((status.as_str(), words.as_str()), (expected, message), "{what}");
+        assert!(plan.own_part(json!({ "conditions": conditions })) == json!({ "conditions": [] }), "{what}");
+        assert!(!plan.is_shared(plan.status.as_ref().unwrap()), "{what}: only our own are written");
+    }
+}
+
+/// M4.
+#[test]
+fn m4_a_machine_is_available_when_it_has_been_ready_for_so_long() {
+    let ready = |status: &str, since: i64| json!({ "conditions": [{ "type": "Ready", "status": status, "lastTransitionTime": at(since).to_string() }] });
+    for (what, seconds, before, expected, again) in [
+        ("at once", json!(null), json!({}), "True", None),
+        ("it is ready only now", json!(60), ready("False", 0), "False", Some(60)),
+        ("it has been for a while", json!(60), ready("True", 70), "False", Some(30)),
+        ("it has been for long enough", json!(60), ready("True", 40), "True", None),
+    ] {
+        let mut fields = complete();
+        merge(&mut fields, &json!({ "spec": { "minReadySeconds": seconds }, "status": before }));
+        let plan = crate::plan(&world(fields, vec![cluster(json!({})), provisioned()], node(json!({}))), at(100));
+        assert_eq!(condition(&plan, "Ready").unwrap().0, "True", "{what}");
+        assert_eq!(condition(&plan, "Available").unwrap().0, expected, "{what}");
+        assert_eq!(plan.recheck, again.map(Duration::from_secs), "{what}");
+    }
 }
 
 /// M13.

@@ -14,7 +14,7 @@ fn machine(name: &str, fields: Value) -> Value {
         json!({
             "metadata": { "labels": { "pool": "a" }, "creationTimestamp": at(0).to_string(), "ownerReferences": owner(CORE, "MachineSet", "ms") },
             "spec": { "clusterName": "c" },
-            "status": { "nodeRef": { "name": name }, "conditions": [{ "type": "NodeHealthy", "status": "True", "reason": "NodeHealthy" }] },
+            "status": { "nodeRef": { "name": name }, "conditions": [{ "type": "NodeReady", "status": "True", "reason": "NodeReady" }] },
         }),
     );
     merge(&mut machine, &fields);
@@ -28,13 +28,13 @@ fn healthy(name: &str) -> Value {
 fn broken(name: &str) -> Value {
     machine(
         name,
-        json!({ "status": { "conditions": [{ "type": "NodeHealthy", "status": "False", "reason": "NodeDeleted" }] } }),
+        json!({ "status": { "conditions": [{ "type": "NodeReady", "status": "False", "reason": "NodeDeleted" }] } }),
     )
 }
 
 /// Since this second.
 fn unhealthy(status: &str, since: i64) -> Value {
-    json!({ "status": { "conditions": [{ "type": "NodeHealthy", "status": status, "reason": "NodeNotHealthy", "lastTransitionTime": at(since).to_string() }] } })
+    json!({ "status": { "conditions": [{ "type": "NodeReady", "status": status, "reason": "NodeNotReady", "lastTransitionTime": at(since).to_string() }] } })
 }
 
 fn world(spec: Value, machines: Vec<Value>) -> World {
@@ -102,6 +102,12 @@ fn h2_a_machine_is_unhealthy_by_its_node_and_by_time() {
         ),
         ("not ready for too long", json!({}), unhealthy("False", NOW - 300), "delete Machine n/x"),
         ("unknown has its own time", json!({}), unhealthy("Unknown", NOW - 100), "delete Machine n/x"),
+        (
+            "an API that cannot be reached says nothing about the Node",
+            json!({}),
+            json!({ "status": { "conditions": [{ "type": "NodeReady", "status": "Unknown", "reason": "ConnectionDown", "lastTransitionTime": at(0).to_string() }] } }),
+            "done",
+        ),
         (
             "a status that nobody checks",
             json!({ "checks": { "unhealthyNodeConditions": [] } }),
