@@ -54,6 +54,12 @@ pub mod names {
     pub const CLONED_FROM_GROUP_KIND: &str = "cluster.x-k8s.io/cloned-from-groupkind";
     pub const SECRET_TYPE: &str = "cluster.x-k8s.io/secret";
     pub const CONTROL_PLANE_LABEL: &str = "cluster.x-k8s.io/control-plane";
+    /// On Nodes whose Machines are about to be replaced: pods rather go elsewhere.
+    pub const NODE_OUTDATED_TAINT: &str = "node.cluster.x-k8s.io/outdated-revision";
+    /// On MachineSets that are not the current revision.
+    pub const OUTDATED_ANNOTATION: &str = "hangar.dev/outdated-revision";
+    /// On MachineSets that make no more Machines.
+    pub const DISABLE_CREATE_ANNOTATION: &str = "cluster.x-k8s.io/disable-machine-create";
     /// On pods: `skip` or `wait-completed`.
     pub const DRAIN_LABEL: &str = "cluster.x-k8s.io/drain";
     pub const EXCLUDE_DRAIN_ANNOTATION: &str = "machine.cluster.x-k8s.io/exclude-node-draining";

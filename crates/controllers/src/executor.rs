@@ -44,7 +44,7 @@ impl Context {
             TenantCall::DeleteToken { .. } => "TokenNotDeleted",
             TenantCall::DeleteNode { .. } => "DeletingNode",
             TenantCall::CordonNode { .. } | TenantCall::EvictPod(_) => "DrainingNode",
-            TenantCall::AdoptNode { .. } => "NodeNotUpdated",
+            TenantCall::AdoptNode(_) => "NodeNotUpdated",
         };
         let answer = tenant_calls::carry_out(&self.tenants, self.keys.as_ref(), cluster, call, now).await;
         answer.map(Effect::Tenant).map_err(|message| Reason::retry(code, message))

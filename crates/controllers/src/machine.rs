@@ -1,11 +1,11 @@
 //! Machine: reads its bootstrap config, its infrastructure and its Node.
 
 use hangar_api::contract::Foreign;
-use hangar_api::kinds::{Machine, MachineDrainRule};
+use hangar_api::kinds::{Machine, MachineDrainRule, MachineSet};
 use hangar_api::names::CONTROL_PLANE_LABEL;
 use hangar_api::{Kind as _, Object, ObjectKey};
 use hangar_engine::pass::Controller;
-use hangar_engine::reads::{Read, cluster, named, neighbours, read, reference};
+use hangar_engine::reads::{Read, cluster, named, neighbours, owner, read, reference};
 use hangar_engine::tenants::NodeView;
 use hangar_planner::machine::{Facts, Machines, Tenant};
 use hangar_planner::step::ClusterName;
@@ -24,6 +24,7 @@ impl Controller<Context> for Machines {
         read(&[cluster()], &["/status/initialization"]),
         read(&[cluster(), named("", "Secret", kubeconfig)], &["/data"]),
         read(&[cluster(), reference("/spec/controlPlaneRef")], &["/status/externalManagedControlPlane"]),
+        read(&[owner::<MachineSet>()], &["/metadata/annotations/hangar.dev~1outdated-revision"]),
         // Whoever is being drained looks again by itself.
         read(&[neighbours::<MachineDrainRule>()], &[]),
         read(

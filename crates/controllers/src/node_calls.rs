@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hangar_api::{Object, ObjectKey};
 use hangar_engine::management::{api_for, api_of};
 use hangar_engine::tenants::Tenants;
-use hangar_planner::step::{ClusterName, Evicted, Eviction, TenantAnswer};
+use hangar_planner::step::{ClusterName, Evicted, Eviction, NodeChange, TenantAnswer};
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -80,25 +80,24 @@ pub async fn adopt(
     tenants: &Tenants,
     client: &Client,
     cluster: &ClusterName,
-    name: &str,
-    annotations: &[(String, String)],
-    remove_taint: &str,
+    change: &NodeChange,
 ) -> Result<TenantAnswer, Failure> {
-    let nodes = api_of(client, &Object::named("v1", "Node", "", name));
-    let annotations: serde_json::Map<_, _> =
-        annotations.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+    let nodes = api_of(client, &Object::named("v1", "Node", "", &change.name));
+    let map = |pairs: Vec<(&String, Value)>| -> serde_json::Map<String, Value> {
+        pairs.into_iter().map(|(name, value)| (name.clone(), value)).collect()
+    };
+    let annotations = map(change.annotations.iter().map(|(name, value)| (name, json!(value))).collect());
+    let labels = map(change.labels.iter().map(|(name, value)| (name, json!(value))).collect());
     let mut attempts = 0;
     loop {
         attempts += 1;
-        let node = nodes.get(name).await.map_err(|error| words(&error))?.into_object();
-        let taints = node.get("/spec/taints").as_array().cloned().unwrap_or_default();
-        let rest: Vec<_> = taints.into_iter().filter(|taint| taint["key"] != remove_taint).collect();
+        let node = nodes.get(&change.name).await.map_err(|error| words(&error))?.into_object();
         let body = json!({
             // Taints are one list: the version read guards those that others add.
-            "metadata": { "annotations": annotations, "resourceVersion": node.resource_version() },
-            "spec": { "taints": rest },
+            "metadata": { "annotations": annotations, "labels": labels, "resourceVersion": node.resource_version() },
+            "spec": { "taints": taints(&node, change) },
         });
-        match nodes.patch(name, &PatchParams::default(), &Patch::Merge(&body)).await {
+        match nodes.patch(&change.name, &PatchParams::default(), &Patch::Merge(&body)).await {
             Ok(answer) => {
                 let node = Arc::new(answer.into_object());
                 tenants.absorb(cluster, node.clone());
@@ -109,4 +108,15 @@ pub async fn adopt(
             Err(error) => return Err(words(&error)),
         }
     }
+}
+
+fn taints(node: &Object, change: &NodeChange) -> Vec<Value> {
+    let same = |one: &Value, key: &Value, effect: &Value| one["key"] == *key && one["effect"] == *effect;
+    let mut taints = node.get("/spec/taints").as_array().cloned().unwrap_or_default();
+    taints.retain(|taint| {
+        let removed = change.remove_taints.iter().any(|(key, effect)| same(taint, &json!(key), &json!(effect)));
+        !removed && !change.taints.iter().any(|other| same(taint, &other["key"], &other["effect"]))
+    });
+    taints.extend(change.taints.iter().cloned());
+    taints
 }

@@ -40,9 +40,7 @@ pub async fn carry_out(
         TenantCall::DeleteNode { name, last_try } => node_calls::delete(&client, name, *last_try).await,
         TenantCall::CordonNode { name } => node_calls::cordon(tenants, &client, cluster, name).await,
         TenantCall::EvictPod(eviction) => node_calls::evict(&client, eviction).await,
-        TenantCall::AdoptNode { name, annotations, remove_taint } => {
-            node_calls::adopt(tenants, &client, cluster, name, annotations, remove_taint).await
-        }
+        TenantCall::AdoptNode(change) => node_calls::adopt(tenants, &client, cluster, change).await,
     }
 }
 

@@ -122,8 +122,21 @@ pub enum TenantCall {
     CordonNode { name: String },
     /// Asks a pod to go, as far as disruption budgets allow.
     EvictPod(Eviction),
-    /// Labels, annotations and taints of a node, when its machine has taken it over.
-    AdoptNode { name: String, annotations: Vec<(String, String)>, remove_taint: String },
+    /// Labels, annotations and taints of a node, as its machine wants them.
+    AdoptNode(NodeChange),
+}
+
+/// What a Node is told; everything else on it stays.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeChange {
+    pub name: String,
+    pub annotations: Vec<(String, String)>,
+    /// Nothing: it goes.
+    pub labels: Vec<(String, Option<String>)>,
+    /// As Nodes have them; one of the same key and effect is replaced.
+    pub taints: Vec<Value>,
+    /// Key and effect.
+    pub remove_taints: Vec<(String, String)>,
 }
 
 /// A pod that is to leave its node.

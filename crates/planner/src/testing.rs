@@ -316,11 +316,16 @@ impl Fake {
             TenantCall::EvictPod(eviction) => {
                 TenantAnswer::PodEvicted { uid: eviction.uid.clone(), answer: Evicted::Accepted }
             }
-            TenantCall::AdoptNode { name, annotations, .. } => {
+            TenantCall::AdoptNode(change) => {
                 let annotations: serde_json::Map<String, Value> =
-                    annotations.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
-                let fields = json!({ "metadata": { "annotations": annotations }, "spec": { "providerID": "p://1" } });
-                TenantAnswer::NodeAdopted(shared(object("v1", "Node", name, fields)))
+                    change.annotations.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+                let labels: serde_json::Map<String, Value> =
+                    change.labels.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+                let fields = json!({
+                    "metadata": { "annotations": annotations, "labels": labels },
+                    "spec": { "providerID": "p://1", "taints": change.taints },
+                });
+                TenantAnswer::NodeAdopted(shared(object("v1", "Node", &change.name, fields)))
             }
         }
     }

@@ -139,13 +139,138 @@ fn a_node_is_adopted_when_it_lacks_our_annotation_or_has_the_taint_still() {
     ] {
         let mut world = world(complete(), vec![cluster(json!({})), provisioned()], node(fields));
         let plan = planned(&world);
-        let [Step::Tenant { call: TenantCall::AdoptNode { name, annotations, remove_taint }, .. }] = &plan.steps[..]
-        else {
+        let [Step::Tenant { call: TenantCall::AdoptNode(change), .. }] = &plan.steps[..] else {
             panic!("{what}: {plan:?}")
         };
-        assert_eq!((name.as_str(), remove_taint.as_str()), ("node-m", NODE_UNINITIALIZED_TAINT), "{what}");
-        assert!(annotations.contains(&("cluster.x-k8s.io/owner-name".into(), "ms".into())), "{what}: {annotations:?}");
+        let taint = (NODE_UNINITIALIZED_TAINT.to_owned(), "NoSchedule".to_owned());
+        let owner = ("cluster.x-k8s.io/owner-name".to_owned(), "ms".to_owned());
+        assert_eq!(change.name, "node-m", "{what}");
+        assert_eq!(change.remove_taints.contains(&taint), what == "the taint");
+        assert_eq!(change.annotations.contains(&owner), what != "the taint", "{what}: {change:?}");
         Fake::default().converge(&mut world);
+    }
+}
+
+/// MS6: a Machine's labels and taints are its Node's, as far as they are for Nodes; D9.
+#[test]
+fn ms6_a_node_has_the_labels_and_taints_of_its_machine_and_loses_them_with_it() {
+    let labels = |labels: Value| json!({ "metadata": { "labels": labels } });
+    let taints = |taints: Value| json!({ "spec": { "taints": taints } });
+    let taint = |key: &str, effect: &str| json!({ "key": key, "effect": effect });
+    let of = |key: &str, effect: &str, propagation: &str| json!({ "key": key, "effect": effect, "value": "", "propagation": propagation });
+    let both = |one: Value, other: Value| {
+        let mut both = one;
+        merge(&mut both, &other);
+        both
+    };
+    let recorded = |annotation: &str, names: &str| json!({ "metadata": { "annotations": { format!("cluster.x-k8s.io/{annotation}-from-machine"): names } } });
+    let fresh = || taint(NODE_UNINITIALIZED_TAINT, "NoSchedule");
+    let outdated = || taint("node.cluster.x-k8s.io/outdated-revision", "PreferNoSchedule");
+    for (what, machine, set, theirs, expected) in [
+        ("nothing", json!({}), json!({}), json!({}), json!(null)),
+        (
+            "labels of other domains",
+            labels(json!({ "pool": "a", "example.org/x": "y", "xnode.cluster.x-k8s.io/x": "y" })),
+            json!({}),
+            json!({}),
+            json!(null),
+        ),
+        (
+            "labels for Nodes",
+            labels(
+                json!({ "node-role.kubernetes.io/worker": "", "a.node-restriction.kubernetes.io/b": "c", "node.cluster.x-k8s.io/d": "e" }),
+            ),
+            json!({}),
+            labels(json!({ "node.cluster.x-k8s.io/d": "other", "kubernetes.io/os": "linux" })),
+            json!({
+                "labels": [["a.node-restriction.kubernetes.io/b", "c"], ["node-role.kubernetes.io/worker", ""], ["node.cluster.x-k8s.io/d", "e"]],
+                "annotations": [["cluster.x-k8s.io/labels-from-machine", "a.node-restriction.kubernetes.io/b,node-role.kubernetes.io/worker,node.cluster.x-k8s.io/d"]],
+            }),
+        ),
+        (
+            "they are there",
+            labels(json!({ "node.cluster.x-k8s.io/d": "e" })),
+            json!({}),
+            both(labels(json!({ "node.cluster.x-k8s.io/d": "e" })), recorded("labels", "node.cluster.x-k8s.io/d")),
+            json!(null),
+        ),
+        (
+            "one that the Machine has no more",
+            json!({}),
+            json!({}),
+            both(
+                labels(json!({ "node.cluster.x-k8s.io/d": "e", "node.cluster.x-k8s.io/theirs": "" })),
+                recorded("labels", "node.cluster.x-k8s.io/d"),
+            ),
+            json!({ "labels": [["node.cluster.x-k8s.io/d", null]], "annotations": [["cluster.x-k8s.io/labels-from-machine", ""]] }),
+        ),
+        (
+            "taints of a new Node",
+            taints(json!([of("a", "NoSchedule", "Always"), of("b", "NoExecute", "OnInitialization")])),
+            json!({}),
+            taints(json!([fresh(), taint("theirs", "NoSchedule")])),
+            json!({
+                "taints": [taint("a", "NoSchedule"), taint("b", "NoExecute")], "remove": [[NODE_UNINITIALIZED_TAINT, "NoSchedule"]],
+                "annotations": [["cluster.x-k8s.io/taints-from-machine", "a:NoSchedule"]],
+            }),
+        ),
+        (
+            "a taint for the beginning is not put on again",
+            taints(json!([of("b", "NoExecute", "OnInitialization")])),
+            json!({}),
+            json!({}),
+            json!(null),
+        ),
+        (
+            "a taint that the Machine has no more",
+            json!({}),
+            json!({}),
+            both(
+                taints(json!([taint("a", "NoSchedule"), taint("theirs", "NoSchedule")])),
+                recorded("taints", "a:NoSchedule"),
+            ),
+            json!({ "remove": [["a", "NoSchedule"]], "annotations": [["cluster.x-k8s.io/taints-from-machine", ""]] }),
+        ),
+        (
+            "D9: an outdated revision",
+            json!({}),
+            json!({ "hangar.dev/outdated-revision": "true" }),
+            json!({}),
+            json!({ "taints": [outdated()] }),
+        ),
+        (
+            "D9: it is told",
+            json!({}),
+            json!({ "hangar.dev/outdated-revision": "true" }),
+            taints(json!([outdated()])),
+            json!(null),
+        ),
+        (
+            "D9: current again",
+            json!({}),
+            json!({}),
+            taints(json!([outdated()])),
+            json!({ "remove": [["node.cluster.x-k8s.io/outdated-revision", "PreferNoSchedule"]] }),
+        ),
+    ] {
+        let set = object(CORE, "MachineSet", "ms", json!({ "metadata": { "annotations": set } }));
+        let world = world(both(complete(), machine), vec![cluster(json!({})), provisioned(), set], node(theirs));
+        let plan = planned(&world);
+        let found = match &plan.steps[..] {
+            [] => json!(null),
+            [Step::Tenant { call: TenantCall::AdoptNode(change), .. }] => {
+                let all = [
+                    ("labels", json!(change.labels)),
+                    ("annotations", json!(change.annotations)),
+                    ("taints", json!(change.taints)),
+                    ("remove", json!(change.remove_taints)),
+                ];
+                let some = all.into_iter().filter(|(_, list)| *list != json!([]));
+                Value::Object(some.map(|(name, list)| (name.to_owned(), list)).collect())
+            }
+            other => panic!("{what}: {other:?}"),
+        };
+        assert_eq!(found, expected, "{what}");
     }
 }
 
