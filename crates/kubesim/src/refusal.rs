@@ -10,7 +10,7 @@ pub(super) struct Refusal {
     pub code: u16,
     pub reason: &'static str,
     pub message: String,
-    details: Option<(String, String, String)>,
+    details: Option<Box<(String, String, String)>>,
     /// Reason and message of what lies behind it.
     cause: Option<(&'static str, String)>,
 }
@@ -36,7 +36,7 @@ impl Refusal {
     }
 
     fn about(mut self, resource: &Resource, name: &str) -> Self {
-        self.details = Some((resource.group.clone(), resource.plural.clone(), name.to_owned()));
+        self.details = Some(Box::new((resource.group.clone(), resource.plural.clone(), name.to_owned())));
         self
     }
 
@@ -76,7 +76,7 @@ impl Refusal {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "reason": self.reason, "code": self.code,
         });
-        if let Some((group, plural, name)) = &self.details {
+        if let Some((group, plural, name)) = self.details.as_deref() {
             body["details"] = json!({ "group": group, "kind": plural, "name": name });
         }
         if let Some((reason, message)) = &self.cause {
