@@ -18,6 +18,8 @@ mod machine;
 mod machine_deployment;
 mod machine_health_check;
 mod machine_set;
+mod node_calls;
+mod node_load;
 mod open_stack_cluster;
 mod open_stack_machine;
 mod provided;

@@ -58,6 +58,8 @@ pub struct Registration<X> {
     pub kind: &'static str,
     pub version: &'static str,
     pub reads: &'static [Read],
+    /// [`Planner::CONDITIONS`]
+    pub conditions: &'static [&'static str],
     pub(crate) pass: for<'a> fn(&'a X, &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PassError>>,
     pub(crate) amended: fn(&Object, Condition, Timestamp) -> Value,
 }
@@ -69,6 +71,7 @@ pub const fn of<C: Controller<X>, X: Executor>() -> Registration<X> {
         kind: C::Kind::KIND,
         version: C::Kind::VERSION,
         reads: C::READS,
+        conditions: C::CONDITIONS,
         pass: boxed::<C, X>,
         amended: conditions::amended::<C::Kind>,
     }
@@ -255,6 +258,8 @@ impl Passes {
         // The object may have been changed since: its newest form is in the cache.
         let newest = self.management.cache().get(&key).filter(|newest| newest.uid() == object.uid());
         let newest = newest.as_deref().unwrap_or(object);
+        let own = plan.is_shared(newest.get("/status")).then(|| own_part(newest, plan));
+        let newest = own.as_ref().unwrap_or(newest);
         if let Some(later) = self.unwritten.put_off(&key, newest.get("/status"), status, outcome, (self.clock)()) {
             return Ok(later);
         }
@@ -266,6 +271,13 @@ impl Passes {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// The object without what others said in its status.
+fn own_part(object: &Object, plan: &Plan) -> Object {
+    let mut own = object.clone();
+    own.0["status"] = plan.own_part(own.0["status"].take());
+    own
 }
 
 async fn in_time<T>(call: impl Future<Output = T>) -> Result<T, PassError> {

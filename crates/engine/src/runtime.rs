@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::{FutureExt as _, StreamExt as _};
 use hangar_api::conditions::{Condition, Status};
 use hangar_api::names::CLUSTER_NAME_LABEL;
-use hangar_api::{Kind as _, ObjectKey, registry};
+use hangar_api::{Kind as _, Object, ObjectKey, registry};
 use hangar_planner::report::READY;
 use kube::Client;
 use kube::api::{Api, ApiResource};
@@ -106,8 +106,8 @@ fn watched<X>(controllers: &[&'static Registration<X>]) -> BTreeSet<GroupKind> {
 
 /// Who is concerned by a change.
 struct Router {
-    /// Kinds that have a controller.
-    own: BTreeSet<GroupKind>,
+    /// Kinds that have a controller, with the conditions that it writes if others write some, too.
+    own: BTreeMap<GroupKind, &'static [&'static str]>,
     /// By the kind that changes: the own kind of whoever reads it, and how.
     by_kind: BTreeMap<GroupKind, Vec<(GroupKind, &'static Read)>>,
     /// Reads that lead to any kind.
@@ -120,7 +120,7 @@ impl Router {
         let reads = controllers.iter().flat_map(|one| one.reads.iter().map(|read| ((one.group, one.kind), read)));
         // Every object may be paused with its cluster.
         let paused = controllers.iter().map(|one| ((one.group, one.kind), &PAUSED));
-        let own = controllers.iter().map(|one| (one.group, one.kind)).collect();
+        let own = controllers.iter().map(|one| ((one.group, one.kind), one.conditions)).collect();
         let mut router = Self { own, by_kind: BTreeMap::new(), by_reference: vec![], cache };
         for (own, read) in reads.chain(paused) {
             match read.path.last().and_then(|hop| hop.kind) {
@@ -134,7 +134,8 @@ impl Router {
     fn concerned(&self, change: &Change) -> BTreeSet<ObjectKey> {
         let mut keys = BTreeSet::new();
         let kind = (change.key.group.as_str(), change.key.kind.as_str());
-        if self.own.contains(&kind) && change.new.is_some() && concerns_itself(change) {
+        let own = self.own.get(&kind).filter(|_| change.new.is_some());
+        if own.is_some_and(|conditions| concerns_itself(change) || is_said_by_others(change, conditions)) {
             keys.insert(change.key.clone());
         }
         for (own, read) in self.by_kind.get(&kind).into_iter().flatten().chain(&self.by_reference) {
@@ -169,6 +170,16 @@ fn concerns_itself(change: &Change) -> bool {
     old.uid() != new.uid()
         || !same(&old.0, &new.0, &["status", "metadata"])
         || !same(old.get("/metadata"), new.get("/metadata"), &SERVER_FIELDS)
+}
+
+/// Others write conditions into statuses of ours, such as gates of a Machine.
+fn is_said_by_others(change: &Change, own: &[&str]) -> bool {
+    let (Some(old), Some(new)) = (change.old.as_deref(), change.new.as_deref()) else { return true };
+    let theirs = |object: &Object| -> Vec<serde_json::Value> {
+        let all = object.get("/status/conditions").as_array().into_iter().flatten();
+        all.filter(|condition| !condition["type"].as_str().is_some_and(|kind| own.contains(&kind))).cloned().collect()
+    };
+    !own.is_empty() && theirs(old) != theirs(new)
 }
 
 /// One watch for each kind.

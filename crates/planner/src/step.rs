@@ -106,32 +106,57 @@ pub enum DataStoreCall {
 #[derive(Debug, Clone, PartialEq)]
 pub enum TenantCall {
     /// Server-side apply of these objects, in order; then these go, if they are there.
-    Apply {
-        objects: Vec<Object>,
-        remove: Vec<ObjectKey>,
-    },
+    Apply { objects: Vec<Object>, remove: Vec<ObjectKey> },
     /// A new bootstrap token that lives this many seconds.
-    CreateToken {
-        seconds: i64,
-    },
+    CreateToken { seconds: i64 },
     /// The same token lives on.
-    ExtendToken {
-        id: String,
-        seconds: i64,
-    },
+    ExtendToken { id: String, seconds: i64 },
     /// The token has done its work.
-    DeleteToken {
-        id: String,
-    },
+    DeleteToken { id: String },
     DeleteNode {
         name: String,
+        /// If it is refused, that is the end of it.
+        last_try: bool,
     },
-    /// Labels, annotations and taints of a node, when its machine has taken it over.
-    AdoptNode {
-        name: String,
-        annotations: Vec<(String, String)>,
-        remove_taint: String,
-    },
+    /// No new pods come to the node.
+    CordonNode { name: String },
+    /// Asks a pod to go, as far as disruption budgets allow.
+    EvictPod(Eviction),
+    /// Labels, annotations and taints of a node, as its machine wants them.
+    AdoptNode(NodeChange),
+}
+
+/// What a Node is told; everything else on it stays.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeChange {
+    pub name: String,
+    pub annotations: Vec<(String, String)>,
+    /// Nothing: it goes.
+    pub labels: Vec<(String, Option<String>)>,
+    /// As Nodes have them; one of the same key and effect is replaced.
+    pub taints: Vec<Value>,
+    /// Key and effect.
+    pub remove_taints: Vec<(String, String)>,
+}
+
+/// A pod that is to leave its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Eviction {
+    pub namespace: String,
+    pub name: String,
+    /// Another pod of this name stays.
+    pub uid: String,
+    /// How long it has, if not as long as it says itself.
+    pub grace_seconds: Option<i64>,
+}
+
+/// What a tenant said to an eviction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Evicted {
+    /// It goes, or is gone.
+    Accepted,
+    /// Why not, in its words: a disruption budget, or something that is wrong with one.
+    Refused(String),
 }
 
 /// What a step brought back.
@@ -161,9 +186,15 @@ pub enum TenantAnswer {
         expires: jiff::Timestamp,
     },
     TokenDeleted,
+    /// Nothing is left of it, or nothing more is tried.
     NodeDeleted,
     /// The Node as it is now.
     NodeAdopted(Arc<Object>),
+    NodeCordoned(Arc<Object>),
+    PodEvicted {
+        uid: String,
+        answer: Evicted,
+    },
 }
 
 impl std::fmt::Debug for TenantAnswer {
@@ -175,6 +206,8 @@ impl std::fmt::Debug for TenantAnswer {
             Self::TokenDeleted => "TokenDeleted",
             Self::NodeDeleted => "NodeDeleted",
             Self::NodeAdopted(_) => "NodeAdopted",
+            Self::NodeCordoned(_) => "NodeCordoned",
+            Self::PodEvicted { .. } => "PodEvicted",
         })
     }
 }

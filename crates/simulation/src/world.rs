@@ -92,7 +92,7 @@ impl Simulation {
         cloud.set_stopwatch(Arc::new(move |work| measured.measure(work)));
         let laws = Laws::new(clock.clone(), seed);
         if !forgetful {
-            laws.watch(&management, &cloud);
+            laws.watch(&management, &cloud, &tenants);
         }
         Self {
             management,
