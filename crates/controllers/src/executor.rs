@@ -39,7 +39,7 @@ impl Context {
 
     async fn tenant(&self, cluster: &ClusterName, call: &TenantCall, now: Timestamp) -> Result<Effect, Reason> {
         let code = match call {
-            TenantCall::Apply { .. } => "TenantNotReady",
+            TenantCall::Apply { .. } | TenantCall::RewriteSecrets { .. } => "TenantNotReady",
             TenantCall::CreateToken { .. } | TenantCall::ExtendToken { .. } => "TokenNotCreated",
             TenantCall::DeleteToken { .. } => "TokenNotDeleted",
             TenantCall::DeleteNode { .. } | TenantCall::AdoptNode { .. } => "NodeNotUpdated",

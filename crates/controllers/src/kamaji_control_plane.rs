@@ -25,7 +25,7 @@ fn data_store(plane: &Object) -> Option<ObjectKey> {
 }
 
 fn secret_of(cluster: &Object, root: Root) -> Option<ObjectKey> {
-    let name = format!("{}{}", cluster.name(), root.provided_suffix());
+    let name = format!("{}{}", cluster.name(), root.provided_suffix()?);
     Some(ObjectKey::new("", "Secret", cluster.namespace(), &name))
 }
 

@@ -13,6 +13,8 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
+use crate::tenant_secrets;
+
 const MANAGER: &str = "hangar";
 /// Writers that come in between are few; more of them are worth a look.
 const MOST_ATTEMPTS: u32 = 4;
@@ -49,6 +51,7 @@ pub async fn carry_out(
         TenantCall::AdoptNode { name, annotations, remove_taint } => {
             adopt_node(tenants, &client, cluster, name, annotations, remove_taint).await
         }
+        TenantCall::RewriteSecrets { from } => Ok(tenant_secrets::rewrite(&client, from.as_deref()).await),
     }
 }
 
@@ -159,7 +162,7 @@ fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
-fn words(error: &kube::Error) -> String {
+pub(crate) fn words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message.clone(),
         other => hangar_engine::runtime::chain(other),

@@ -59,6 +59,8 @@ pub enum Material {
     Kubeconfig { authority: Signer, cluster: String, identities: Vec<Identity> },
     /// The key pair for service account tokens.
     ServiceAccount { public_file: String, private_file: String },
+    /// The configuration of an API server that encrypts with a new key.
+    EncryptionKey { file: String },
     /// What comes after an authority or a key pair, beside the data that is there.
     Successor { root: Root, common_name: String, current: Map<String, Value> },
 }
@@ -132,6 +134,10 @@ pub enum TenantCall {
         annotations: Vec<(String, String)>,
         remove_taint: String,
     },
+    /// Every Secret is written again as it is, so that it is encrypted with the key that writes now; from a page on.
+    RewriteSecrets {
+        from: Option<String>,
+    },
 }
 
 /// What a step brought back.
@@ -164,6 +170,11 @@ pub enum TenantAnswer {
     NodeDeleted,
     /// The Node as it is now.
     NodeAdopted(Arc<Object>),
+    /// Where to go on, or why not all could be written.
+    SecretsRewritten {
+        next: Option<String>,
+        left: Option<String>,
+    },
 }
 
 impl std::fmt::Debug for TenantAnswer {
@@ -175,6 +186,7 @@ impl std::fmt::Debug for TenantAnswer {
             Self::TokenDeleted => "TokenDeleted",
             Self::NodeDeleted => "NodeDeleted",
             Self::NodeAdopted(_) => "NodeAdopted",
+            Self::SecretsRewritten { .. } => "SecretsRewritten",
         })
     }
 }
@@ -189,6 +201,7 @@ impl std::fmt::Debug for Material {
                 write!(f, "Kubeconfig({})", users.join(", "))
             }
             Self::ServiceAccount { .. } => f.write_str("ServiceAccount"),
+            Self::EncryptionKey { .. } => f.write_str("EncryptionKey"),
             Self::Successor { root, .. } => write!(f, "Successor({root:?})"),
         }
     }

@@ -12,6 +12,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::cloud::{CloudAnswer, CloudCall, Resource, ResourceType, Resources};
+use crate::hosted::roots::Root;
+use crate::hosted::{encryption, rotation};
 use crate::step::{Effect, Issue, Material, TenantAnswer, TenantCall};
 use crate::{Plan, Planner, Progress, Step, World, plan};
 
@@ -305,6 +307,7 @@ impl Fake {
             TenantCall::ExtendToken { seconds, .. } => TenantAnswer::TokenExtended { expires: at(self.now + seconds) },
             TenantCall::DeleteToken { .. } => TenantAnswer::TokenDeleted,
             TenantCall::DeleteNode { .. } => TenantAnswer::NodeDeleted,
+            TenantCall::RewriteSecrets { .. } => TenantAnswer::SecretsRewritten { next: None, left: None },
             TenantCall::AdoptNode { name, annotations, .. } => {
                 let annotations: serde_json::Map<String, Value> =
                     annotations.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
@@ -328,12 +331,18 @@ fn issued(issue: &Issue) -> Object {
             identities.iter().flat_map(|identity| identity.files.iter().map(|(file, _)| file.clone())).collect()
         }
         Material::ServiceAccount { public_file, private_file } => vec![public_file.clone(), private_file.clone()],
-        Material::Successor { .. } => vec![],
+        Material::EncryptionKey { .. } | Material::Successor { .. } => vec![],
     };
     let mut secret = issue.secret.clone();
+    if let Material::EncryptionKey { file } = &issue.material {
+        secret.0["data"][file] = STANDARD.encode(encryption::with_key("first", &[1; 32])).into();
+    }
     if let Material::Successor { root, current, .. } = &issue.material {
-        let data = crate::hosted::rotation::with_successor(*root, current, "next certificate\n", "next key\n");
-        secret.0["data"] = data.into();
+        let (public, private) = match root {
+            Root::EncryptionKey => (encryption::with_key("next", &[2; 32]), String::new()),
+            _ => ("next certificate\n".to_owned(), "next key\n".to_owned()),
+        };
+        secret.0["data"] = rotation::with_successor(*root, current, &public, &private).into();
     }
     for file in files {
         let content = format!("{} of {}", file, secret.name());

@@ -7,6 +7,7 @@
 pub mod access;
 pub mod addons;
 pub mod certificates;
+pub mod encryption;
 mod endpoint;
 pub mod konnectivity;
 mod phases;
@@ -225,6 +226,8 @@ pub fn nth_address(range: &ipnet::IpNet, n: u32) -> String {
 
 #[cfg(test)]
 mod benchmark_tests;
+#[cfg(test)]
+mod encryption_tests;
 #[cfg(test)]
 mod roots_tests;
 #[cfg(test)]

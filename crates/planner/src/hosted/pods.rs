@@ -6,7 +6,7 @@ use hangar_api::{Object, control_plane_arguments};
 use serde_json::{Value, json};
 
 use super::access::Configuration;
-use super::{Addresses, Component, ControlPlane, konnectivity};
+use super::{Addresses, Component, ControlPlane, encryption, konnectivity};
 
 const PKI: &str = "/etc/kubernetes/pki";
 const CONF: &str = "/etc/kubernetes";
@@ -53,6 +53,7 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
         ("bind-address", "$(POD_IP)".into()),
         ("client-ca-file", pki("ca.crt")),
         ("enable-admission-plugins", "NodeRestriction".into()),
+        (encryption::ARGUMENT, pki(encryption::FILE)),
         ("kubelet-client-certificate", pki("apiserver-kubelet-client.crt")),
         ("kubelet-client-key", pki("apiserver-kubelet-client.key")),
         ("kubelet-preferred-address-types", plane.kubelet.preferred_address_types.join(",")),
@@ -98,6 +99,7 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
         (AUTHORITY, &["ca.crt"][..], ""),
         ("-front-proxy-ca-certificate", &["front-proxy-ca.crt"], ""),
         ("-sa-certificate", &["sa.pub", "sa.key"], ""),
+        ("-encryption", &[encryption::FILE], ""),
         ("-api-server-certificate", &["apiserver.crt", "apiserver.key"], ""),
         (
             "-api-server-kubelet-client-certificate",
