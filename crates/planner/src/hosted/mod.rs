@@ -12,6 +12,7 @@ mod endpoint;
 pub mod konnectivity;
 mod phases;
 pub mod pods;
+pub mod read_only;
 pub mod roots;
 pub mod rotation;
 mod rotation_condition;
@@ -56,6 +57,8 @@ pub struct ControlPlane {
     pub placement: Value,
     /// Whether the API server writes an audit log.
     pub audit: bool,
+    /// Whether it takes so much of its data store that nothing more may be written.
+    pub read_only: bool,
     /// The Secret with the cluster's authority.
     pub authority_secret: String,
 }

@@ -81,7 +81,7 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
     }
     let configuration = Configuration::of(plane);
     managed.extend(configuration.arguments.iter().cloned());
-    let defaults = BTreeMap::from([
+    let mut defaults = BTreeMap::from([
         ("allow-privileged", "true".to_owned()),
         ("authorization-mode", "Node,RBAC".into()),
         ("enable-bootstrap-token-auth", "true".into()),
@@ -93,7 +93,13 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
         // Whoever still asks one that ends is sent to the next, and those who only watch do not hold it up for ten seconds.
         ("shutdown-send-retry-after", "true".into()),
     ]);
-    let args = arguments(&managed, &defaults, &plane.api_server.extra_args);
+    let mut extra_args = plane.api_server.extra_args.clone();
+    if configuration.has_authorizers() {
+        // The API server does not take both, and what it refuses now must not depend on the user.
+        defaults.remove("authorization-mode");
+        extra_args.retain(|argument| !control_plane_arguments::name(argument).starts_with("authorization-"));
+    }
+    let args = arguments(&managed, &defaults, &extra_args);
     let secrets = [
         // Its key is the controller manager's, which signs with it.
         (AUTHORITY, &["ca.crt"][..], ""),

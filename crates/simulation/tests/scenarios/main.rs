@@ -9,6 +9,7 @@ mod encryption;
 mod faults;
 mod kills;
 mod pause;
+mod quota;
 mod rollout;
 mod rotation;
 mod tenants;

@@ -1,11 +1,5 @@
 //! What is in a tenant's data store while its Secrets move from plain text to a key, with a real etcd and real API servers.
 
-// A test says what went wrong by panicking, in its helpers too.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
-
-mod api_server;
-
-use api_server::{ApiServer, Etcd};
 use hangar_controllers::rewrite_secrets;
 use hangar_planner::hosted::encryption::{beside, plain_text, with_key};
 use hangar_planner::step::TenantAnswer;
@@ -13,6 +7,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
+
+use crate::api_server::{ApiServer, Etcd};
 
 const ENCRYPTED: &[u8] = b"k8s:enc:secretbox:v1:new:";
 
