@@ -3,7 +3,7 @@
 //! Holds: what keeps tenants apart, and what the control plane stands on, is Hangar's to set, however it is spelled: Kubernetes takes `_` for `-`.
 
 /// Addresses, keys and certificates.
-const RESERVED: [&str; 23] = [
+const RESERVED: [&str; 25] = [
     "advertise-address",
     "authentication-kubeconfig",
     "authorization-kubeconfig",
@@ -12,6 +12,8 @@ const RESERVED: [&str; 23] = [
     "cluster-signing-cert-file",
     "cluster-signing-key-file",
     "egress-selector-config-file",
+    "encryption-provider-config",
+    "encryption-provider-config-automatic-reload",
     "kubeconfig",
     "kubelet-client-certificate",
     "kubelet-client-key",
@@ -62,6 +64,9 @@ mod tests {
             ("--ETCD-SERVERS=https://x", false),
             ("--etcd-servers-overrides=/events#https://x", false),
             ("--client_ca_file=/x", false),
+            ("--encryption-provider-config=/x", false),
+            ("--encryption_Provider_config=/x", false),
+            ("--encryption-provider-config-automatic-reload", false),
             ("--tls-private-key-file", false),
             ("--kubeconfig=/x", false),
             ("-v", false),

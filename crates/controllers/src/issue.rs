@@ -4,10 +4,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hangar_api::Object;
 use hangar_pki::{
-    Authority, CertifiedKey, Kubeconfig, Leaf, PkiError, Usage, authority_expires, leaf_expires, renew_after,
+    Authority, CertifiedKey, Keys, Kubeconfig, Leaf, PkiError, Usage, authority_expires, leaf_expires, renew_after,
     service_account_keys,
 };
 use hangar_planner::hosted::certificates::{EXPIRES_ANNOTATION, RENEW_AFTER_ANNOTATION};
+use hangar_planner::hosted::encryption;
 use hangar_planner::hosted::roots::Root;
 use hangar_planner::hosted::rotation::{NEXT_EXPIRES_ANNOTATION, with_successor};
 use hangar_planner::step::{Identity, Issue, LeafCertificate, Material, Signer};
@@ -34,8 +35,10 @@ fn dates(material: &Material, now: Timestamp) -> Vec<(&'static str, Timestamp)> 
         }
         // Authorities are not renewed but rotated, and key pairs do not expire.
         Material::Authority { .. } => vec![(EXPIRES_ANNOTATION, authority_expires(now))],
-        Material::Successor { root: Root::ServiceAccountKeys, .. } | Material::ServiceAccount { .. } => vec![],
-        Material::Successor { .. } => vec![(NEXT_EXPIRES_ANNOTATION, authority_expires(now))],
+        Material::Successor { root, .. } if root.is_authority() => {
+            vec![(NEXT_EXPIRES_ANNOTATION, authority_expires(now))]
+        }
+        Material::Successor { .. } | Material::ServiceAccount { .. } | Material::EncryptionKey { .. } => vec![],
     }
 }
 
@@ -69,6 +72,10 @@ fn material(context: &Context, material: &Material, now: Timestamp) -> Result<Ma
             let (public, private) = service_account_keys(keys)?;
             return Ok(with_successor(Root::ServiceAccountKeys, current, &public, &private));
         }
+        Material::Successor { root: Root::EncryptionKey, current, .. } => {
+            return Ok(with_successor(Root::EncryptionKey, current, &encryption_key(keys)?, ""));
+        }
+        Material::EncryptionKey { file } => files.push((file.clone(), encryption_key(keys)?)),
         Material::Successor { root, common_name, current } => {
             let next = Authority::create(keys, common_name, now)?;
             return Ok(with_successor(*root, current, next.certificate_pem(), next.key_pem()));
@@ -80,6 +87,14 @@ fn material(context: &Context, material: &Material, now: Timestamp) -> Result<Ma
         }
     }
     Ok(files.into_iter().map(|(name, text)| (name, STANDARD.encode(text).into())).collect())
+}
+
+/// A new key, by a name that no key before it had: the name says what it has written.
+fn encryption_key(keys: &dyn Keys) -> Result<String, PkiError> {
+    let (mut key, mut name) = ([0; 32], [0; 8]);
+    keys.fill(&mut key)?;
+    keys.fill(&mut name)?;
+    Ok(encryption::with_key(&format!("{:016x}", u64::from_be_bytes(name)), &key))
 }
 
 fn trusted(signer: &Signer) -> &str {

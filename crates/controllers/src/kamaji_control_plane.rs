@@ -25,7 +25,7 @@ fn data_store(plane: &Object) -> Option<ObjectKey> {
 }
 
 fn secret_of(cluster: &Object, root: Root) -> Option<ObjectKey> {
-    let name = format!("{}{}", cluster.name(), root.provided_suffix());
+    let name = format!("{}{}", cluster.name(), root.provided_suffix()?);
     Some(ObjectKey::new("", "Secret", cluster.namespace(), &name))
 }
 
@@ -48,7 +48,10 @@ impl Controller<Context> for KamajiControlPlanes {
             &[cluster(), reference("/spec/infrastructureRef")],
             &["/spec/controlPlaneEndpoint", "/spec/apiServerFixedIP"],
         ),
-        read(&[named(<kinds::DataStore as hangar_api::Kind>::GROUP, "DataStore", data_store)], &["/spec"]),
+        read(
+            &[named(<kinds::DataStore as hangar_api::Kind>::GROUP, "DataStore", data_store)],
+            &["/spec", "/metadata/annotations/hangar.dev~1read-only-tenants"],
+        ),
         read(&[owned_built_in("", "Secret")], &["/data", "/metadata/annotations"]),
         read(&[cluster(), named("", "Secret", authority)], &["/data"]),
         read(&[cluster(), named("", "Secret", front_proxy)], &["/data"]),

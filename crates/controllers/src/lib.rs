@@ -25,6 +25,7 @@ mod open_stack_machine;
 mod provided;
 mod secrets;
 mod tenant_calls;
+mod tenant_secrets;
 
 use std::sync::Arc;
 
@@ -49,6 +50,7 @@ use hangar_planner::open_stack_machine::OpenStackMachines;
 
 pub use etcd::{Etcd, EtcdError};
 pub use secrets::Secrets;
+pub use tenant_secrets::rewrite as rewrite_secrets;
 
 /// All controllers that there are; a program may run any subset of them.
 pub const CONTROLLERS: &[Registration<Context>] = &[

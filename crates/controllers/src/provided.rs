@@ -10,7 +10,7 @@ use jiff::Timestamp;
 /// Those that there are, by the convention of Cluster API.
 pub fn read<P: Planner>(world: &World<P>, now: Timestamp) -> AllProvided {
     let found = Root::ALL.into_iter().filter_map(|root| {
-        let name = format!("{}{}", world.cluster()?.name(), root.provided_suffix());
+        let name = format!("{}{}", world.cluster()?.name(), root.provided_suffix()?);
         let secret = world.named("", "Secret", &name).filter(|secret| is_provided(secret))?;
         Some((root, provided(root, secret, now)))
     });

@@ -12,6 +12,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
 use crate::node_calls;
+use crate::tenant_secrets;
 
 const MANAGER: &str = "hangar";
 
@@ -41,6 +42,7 @@ pub async fn carry_out(
         TenantCall::CordonNode { name } => node_calls::cordon(tenants, &client, cluster, name).await,
         TenantCall::EvictPod(eviction) => node_calls::evict(&client, eviction).await,
         TenantCall::AdoptNode(change) => node_calls::adopt(tenants, &client, cluster, change).await,
+        TenantCall::RewriteSecrets { from } => Ok(tenant_secrets::rewrite(&client, from.as_deref()).await),
     }
 }
 

@@ -3,12 +3,13 @@
 //! other, the leader last, and only while all of them answer.
 
 pub mod quota;
+pub mod read_only;
 
 use std::time::Duration;
 
-use hangar_api::ObjectKey;
 use hangar_api::conditions::{Condition, Status};
 use hangar_api::kinds::{DataStore, KamajiControlPlane};
+use hangar_api::{Object, ObjectKey};
 use jiff::Timestamp;
 
 use crate::step::{DataStoreCall, Effect};
@@ -67,7 +68,7 @@ impl Planner for DataStores {
     const READY: bool = false;
 
     fn build(phases: Phases<'_, Self>) -> Phases<'_, Self> {
-        phases.then(held).then(driver).then(defragmented)
+        phases.then(held).then(driver).then(read_only_tenants).then(defragmented)
     }
 
     fn delete(phases: Phases<'_, Self>) -> Phases<'_, Self> {
@@ -112,6 +113,13 @@ fn members_answer(world: &World) -> Option<Condition> {
         silent.join(", ")
     );
     Some(Condition::new("MembersAvailable", Status::False, "MembersUnreachable", text))
+}
+
+/// Those that take too much write no more.
+fn read_only_tenants(world: &World) -> Phase {
+    let name = |plane: &Object| format!("{}/{}", plane.namespace(), plane.name());
+    let planes = world.all::<KamajiControlPlane>().map(|plane| (name(plane), plane.uid().to_owned())).collect();
+    read_only::ensure(world.object(), &planes, &world.facts)
 }
 
 /// One step at a time: the next member only when this one is back.
@@ -226,6 +234,25 @@ mod tests {
             found["message"],
             "1 of 2 members do not answer: b; the store works while more than half of them do"
         );
+    }
+
+    #[test]
+    fn tenants_far_above_the_quota_are_marked_and_those_below_it_are_not() {
+        const GI: u64 = 1 << 30;
+        let mut object = store(&["a", "b"]).object().clone();
+        object.0["metadata"]["finalizers"] = json!([FINALIZER]);
+        let planes = || store(&["a", "b"]).all::<KamajiControlPlane>().map(|it| it.0.clone()).collect::<Vec<_>>();
+        let mut mark = String::new();
+        for (bytes, expected, written) in [(2 * GI, "", 0), (3 * GI, "a", 1), (2 * GI + 1, "a", 0), (2 * GI, "", 1)] {
+            object.0["metadata"]["annotations"][read_only::READ_ONLY_ANNOTATION] = mark.clone().into();
+            let mut world = crate::testing::world::<DataStores>(object.0.clone(), planes());
+            world.facts.usage = vec![TenantUsage { plane: "n/a".into(), bytes }];
+            let steps = planned(&world).steps;
+            if let [Step::Patch { fields, .. }] = &steps[..] {
+                mark = fields["metadata"]["annotations"][read_only::READ_ONLY_ANNOTATION].as_str().unwrap().to_owned();
+            }
+            assert_eq!((mark.as_str(), steps.len()), (expected, written), "{bytes}");
+        }
     }
 
     #[test]

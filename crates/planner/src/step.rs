@@ -15,6 +15,8 @@ use crate::hosted::roots::Root;
 pub enum Step {
     /// Make this object in the management cluster; one that is there already is taken only if it has the same owner.
     Create(Object),
+    /// The same, but one of the same owner that is there already stays as it is: what is in it is used by somebody already.
+    CreateOnce(Object),
     /// Server-side apply of exactly these fields to an object that is ours.
     Apply(Object),
     /// Change these fields of an object that somebody else made; lists are whole, hence the version they were read at.
@@ -59,6 +61,8 @@ pub enum Material {
     Kubeconfig { authority: Signer, cluster: String, identities: Vec<Identity> },
     /// The key pair for service account tokens.
     ServiceAccount { public_file: String, private_file: String },
+    /// The configuration of an API server that encrypts with a new key.
+    EncryptionKey { file: String },
     /// What comes after an authority or a key pair, beside the data that is there.
     Successor { root: Root, common_name: String, current: Map<String, Value> },
 }
@@ -124,6 +128,8 @@ pub enum TenantCall {
     EvictPod(Eviction),
     /// Labels, annotations and taints of a node, as its machine wants them.
     AdoptNode(NodeChange),
+    /// Every Secret is written again as it is, so that it is encrypted with the key that writes now; from a page on.
+    RewriteSecrets { from: Option<String> },
 }
 
 /// What a Node is told; everything else on it stays.
@@ -195,6 +201,11 @@ pub enum TenantAnswer {
         uid: String,
         answer: Evicted,
     },
+    /// Where to go on, or why not all could be written.
+    SecretsRewritten {
+        next: Option<String>,
+        left: Option<String>,
+    },
 }
 
 impl std::fmt::Debug for TenantAnswer {
@@ -208,6 +219,7 @@ impl std::fmt::Debug for TenantAnswer {
             Self::NodeAdopted(_) => "NodeAdopted",
             Self::NodeCordoned(_) => "NodeCordoned",
             Self::PodEvicted { .. } => "PodEvicted",
+            Self::SecretsRewritten { .. } => "SecretsRewritten",
         })
     }
 }
@@ -222,6 +234,7 @@ impl std::fmt::Debug for Material {
                 write!(f, "Kubeconfig({})", users.join(", "))
             }
             Self::ServiceAccount { .. } => f.write_str("ServiceAccount"),
+            Self::EncryptionKey { .. } => f.write_str("EncryptionKey"),
             Self::Successor { root, .. } => write!(f, "Successor({root:?})"),
         }
     }

@@ -12,6 +12,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::cloud::{CloudAnswer, CloudCall, Resource, ResourceType, Resources};
+use crate::hosted::roots::Root;
+use crate::hosted::{encryption, rotation};
 use crate::step::{Effect, Evicted, Issue, Material, TenantAnswer, TenantCall};
 use crate::{Plan, Planner, Progress, Step, World, plan};
 
@@ -91,7 +93,7 @@ pub fn said(plan: &Plan) -> String {
 /// A step in a few words.
 pub fn step(step: &Step) -> String {
     match step {
-        Step::Create(object) => format!("create {}", object.key()),
+        Step::Create(object) | Step::CreateOnce(object) => format!("create {}", object.key()),
         Step::Apply(object) => format!("apply {}", object.key()),
         Step::Patch { key, fields, .. } => format!("patch {key} {fields}"),
         Step::Delete { key, .. } => format!("delete {key}"),
@@ -190,7 +192,7 @@ impl Fake {
             if world.object().key() == *key { Some(world.object()) } else { world.objects.get(key) }
         };
         match step {
-            Step::Create(object) => {
+            Step::Create(object) | Step::CreateOnce(object) => {
                 assert!(find(&object.key()).is_none(), "{} is there already", object.key());
                 vec![self.born(object.clone())]
             }
@@ -309,6 +311,7 @@ impl Fake {
             TenantCall::ExtendToken { seconds, .. } => TenantAnswer::TokenExtended { expires: at(self.now + seconds) },
             TenantCall::DeleteToken { .. } => TenantAnswer::TokenDeleted,
             TenantCall::DeleteNode { .. } => TenantAnswer::NodeDeleted,
+            TenantCall::RewriteSecrets { .. } => TenantAnswer::SecretsRewritten { next: None, left: None },
             TenantCall::CordonNode { name } => {
                 let fields = json!({ "spec": { "providerID": "p://1", "unschedulable": true } });
                 TenantAnswer::NodeCordoned(shared(object("v1", "Node", name, fields)))
@@ -344,12 +347,18 @@ fn issued(issue: &Issue) -> Object {
             identities.iter().flat_map(|identity| identity.files.iter().map(|(file, _)| file.clone())).collect()
         }
         Material::ServiceAccount { public_file, private_file } => vec![public_file.clone(), private_file.clone()],
-        Material::Successor { .. } => vec![],
+        Material::EncryptionKey { .. } | Material::Successor { .. } => vec![],
     };
     let mut secret = issue.secret.clone();
+    if let Material::EncryptionKey { file } = &issue.material {
+        secret.0["data"][file] = STANDARD.encode(encryption::with_key("first", &[1; 32])).into();
+    }
     if let Material::Successor { root, current, .. } = &issue.material {
-        let data = crate::hosted::rotation::with_successor(*root, current, "next certificate\n", "next key\n");
-        secret.0["data"] = data.into();
+        let (public, private) = match root {
+            Root::EncryptionKey => (encryption::with_key("next", &[2; 32]), String::new()),
+            _ => ("next certificate\n".to_owned(), "next key\n".to_owned()),
+        };
+        secret.0["data"] = rotation::with_successor(*root, current, &public, &private).into();
     }
     for file in files {
         let content = format!("{} of {}", file, secret.name());

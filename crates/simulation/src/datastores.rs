@@ -26,6 +26,8 @@ type Hook = Arc<dyn Fn() -> Fault + Send + Sync>;
 pub struct MemoryDatastores {
     tenants: Mutex<BTreeMap<String, (String, String, String)>>,
     faults: Mutex<Option<Hook>>,
+    /// Bytes of each tenant.
+    used: Mutex<u64>,
 }
 
 impl MemoryDatastores {
@@ -36,6 +38,11 @@ impl MemoryDatastores {
 
     pub fn users(&self) -> Vec<String> {
         self.tenants.lock().unwrap().keys().cloned().collect()
+    }
+
+    /// How much each tenant uses from now on.
+    pub fn set_used(&self, bytes: u64) {
+        *self.used.lock().unwrap() = bytes;
     }
 
     pub fn set_faults(&self, hook: Option<Hook>) {
@@ -72,11 +79,15 @@ impl DataStores for MemoryDatastores {
     }
 
     async fn members(&self, _access: &DataStoreAccess) -> Vec<Member> {
-        vec![]
+        let in_use = *self.used.lock().unwrap() * self.tenants() as u64;
+        if in_use == 0 {
+            return vec![];
+        }
+        vec![Member { endpoint: "one".into(), answers: true, leads: true, size: in_use, in_use }]
     }
 
-    /// Tenants have no keys in here.
+    /// Tenants have no keys in here, only sizes.
     async fn usage(&self, _access: &DataStoreAccess, _prefix: &str, _from: &[u8]) -> Result<UsagePage, String> {
-        Ok(UsagePage::default())
+        Ok(UsagePage { bytes: *self.used.lock().unwrap(), next: None })
     }
 }

@@ -1,4 +1,4 @@
-//! How much of a shared store one tenant may use: when tenants are measured, and what is said about those above the quota.
+//! How much of a shared store one tenant may use: when tenants are measured, and what is said about those above the quota; [`super::read_only`] is what is done.
 //!
 //! Flows: the store's size -> whether it is worth to measure -> bytes of each tenant -> condition. Holds: measuring reads every key of a tenant, so a store that as
 //! a whole holds less than one tenant may use is never measured, and others only when they grew or somebody was above the quota.
@@ -59,7 +59,7 @@ pub fn is_due(in_use: u64, quota: u64, last: Option<&Measured>) -> bool {
 }
 
 /// Above this, a tenant takes so much that others may soon have no room.
-fn hard(quota: u64) -> u64 {
+pub(super) fn hard(quota: u64) -> u64 {
     quota.saturating_add(quota / 4)
 }
 
@@ -77,7 +77,8 @@ pub fn condition(store: &Object, usage: &[TenantUsage]) -> Option<Condition> {
         above.iter().map(|tenant| format!("{} uses {}", tenant.plane, size(tenant.bytes))).collect();
     let reason = if worst > hard(quota) { "TenantFarAboveQuota" } else { "TenantAboveQuota" };
     let advice = "delete objects in that cluster, or raise the annotation hangar.dev/tenant-quota of this DataStore";
-    said(reason, format!("the quota of each tenant is {}, and {}: {advice}", size(quota), list.join(", ")))
+    let limit = format!("from {} on, a tenant is read-only until it is below the quota", size(hard(quota)));
+    said(reason, format!("the quota of each tenant is {}, and {}: {advice}; {limit}", size(quota), list.join(", ")))
 }
 
 /// In mebibytes, so that a message changes seldom.

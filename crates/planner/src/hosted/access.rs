@@ -6,7 +6,7 @@
 use hangar_api::{Object, control_plane_arguments};
 use serde_json::{Value, json};
 
-use super::ControlPlane;
+use super::{ControlPlane, read_only};
 
 /// Set to `false`, nothing is written to the audit log.
 pub const AUDIT_ANNOTATION: &str = "hangar.dev/audit-log";
@@ -46,7 +46,18 @@ impl Configuration {
             // To the container's output, whose size the kubelet bounds.
             configuration.arguments.push(("audit-log-path", "-".to_owned()));
         }
+        if plane.read_only && read_only::is_possible(&plane.version) {
+            let nobody = format!("{DIRECTORY}/{}", read_only::NOBODY);
+            let authorization = read_only::authorization(&plane.version, &nobody);
+            configuration.add(read_only::AUTHORIZATION, authorization, read_only::ARGUMENT);
+            configuration.files.push((read_only::NOBODY, read_only::nobody()));
+        }
         configuration
+    }
+
+    /// Whether it says itself who may do what: then nothing else may.
+    pub fn has_authorizers(&self) -> bool {
+        self.arguments.iter().any(|(argument, _)| *argument == read_only::ARGUMENT)
     }
 
     fn add(&mut self, file: &'static str, content: Value, argument: &'static str) {

@@ -7,10 +7,12 @@
 pub mod access;
 pub mod addons;
 pub mod certificates;
+pub mod encryption;
 mod endpoint;
 pub mod konnectivity;
 mod phases;
 pub mod pods;
+pub mod read_only;
 pub mod roots;
 pub mod rotation;
 mod rotation_condition;
@@ -55,6 +57,8 @@ pub struct ControlPlane {
     pub placement: Value,
     /// Whether the API server writes an audit log.
     pub audit: bool,
+    /// Whether it takes so much of its data store that nothing more may be written.
+    pub read_only: bool,
     /// The Secret with the cluster's authority.
     pub authority_secret: String,
 }
@@ -225,6 +229,8 @@ pub fn nth_address(range: &ipnet::IpNet, n: u32) -> String {
 
 #[cfg(test)]
 mod benchmark_tests;
+#[cfg(test)]
+mod encryption_tests;
 #[cfg(test)]
 mod roots_tests;
 #[cfg(test)]

@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 
 use super::access::Configuration;
 use super::certificates::Admins;
+use super::encryption::Rewriting;
 use super::roots::{AllProvided, Root};
 use super::rotation::Stage;
 use super::{
-    Addresses, ControlPlane, DataStoreView, Renewal, Runtime, Storage, certificates, endpoint, konnectivity, pods,
-    roots, storage, tenant,
+    Addresses, ControlPlane, DataStoreView, Renewal, Runtime, Storage, certificates, encryption, endpoint,
+    konnectivity, pods, roots, storage, tenant,
 };
 use crate::intent::{self, fingerprint};
 use crate::step::{ClusterName, DataStoreCall, Effect, Issue, TenantAnswer, TenantCall};
@@ -44,6 +45,8 @@ pub struct Facts {
     pub tenant_version: Option<String>,
     /// What its pods wait for, if they take their time: a version that is being fetched, most likely.
     pub pods_wait_for: Option<String>,
+    /// How far it is with writing Secrets again.
+    pub rewriting: Rewriting,
     /// Set when the step succeeded in this pass.
     pub tenant_applied: bool,
     pub tenant_created: bool,
@@ -59,6 +62,7 @@ impl Default for Facts {
             nodes: None,
             tenant_version: None,
             pods_wait_for: None,
+            rewriting: Rewriting::NotTried,
             tenant_applied: false,
             tenant_created: false,
             tenant_deleted: false,
@@ -72,6 +76,9 @@ impl Absorb for Facts {
             Effect::DataStore(DataStoreCall::CreateTenant { .. }) => self.tenant_created = true,
             Effect::DataStore(DataStoreCall::DeleteTenant { .. }) => self.tenant_deleted = true,
             Effect::Tenant(TenantAnswer::Applied) => self.tenant_applied = true,
+            Effect::Tenant(TenantAnswer::SecretsRewritten { next, left }) => {
+                self.rewriting = Rewriting::answered(next.as_ref(), left.as_ref());
+            }
             _ => {}
         }
     }
@@ -232,12 +239,13 @@ impl<'a> Hosting<'a> {
         self.ensure(wanted)
     }
 
-    /// A change of any certificate must roll the pods; what is derived from it need not be looked at twice.
-    fn checksum(&self, plane: &ControlPlane) -> String {
+    /// A change of any certificate must roll the pods; what is derived from it need not be looked at twice. Only API servers encrypt.
+    fn checksum(&self, plane: &ControlPlane, encrypts: bool) -> String {
         // By name: the order in which Secrets were made or listed must not matter.
         let mut parts: BTreeMap<&str, (&str, Option<&str>)> = self
             .secrets()
             .filter(|secret| secret.name().starts_with(&plane.name))
+            .filter(|secret| encrypts || secret.name() != plane.root_secret(Root::EncryptionKey))
             .filter_map(|secret| {
                 let wish = secret.annotation(certificates::ISSUED_FOR_ANNOTATION)?;
                 Some((secret.name(), (wish, secret.annotation(certificates::RENEW_AFTER_ANNOTATION))))
@@ -250,14 +258,19 @@ impl<'a> Hosting<'a> {
                 part.1 = Some(stage.word());
             }
         }
-        fingerprint(&json!(parts))
+        let keys = self.root_object(Root::EncryptionKey).filter(|_| encrypts).map(encryption::key_names);
+        match keys {
+            // Two processes may each have made a next key: pods must know the one that was kept.
+            Some(keys) => fingerprint(&json!([parts, keys])),
+            None => fingerprint(&json!(parts)),
+        }
     }
 
     /// An API server does not start without the configuration that its arguments name.
     fn api_server(&self, plane: &ControlPlane) -> Phase {
         let Some(addresses) = self.addresses() else { return Phase::Done };
         let egress = plane.addons.konnectivity.as_ref().map(|_| konnectivity::egress_map(plane));
-        let server = pods::api_server(plane, &addresses, &self.checksum(plane));
+        let server = pods::api_server(plane, &addresses, &self.checksum(plane, true));
         let configuration = Configuration::of(plane).map(plane);
         self.ensure(egress.into_iter().chain(configuration).chain([server]).collect())
     }
@@ -274,7 +287,7 @@ impl<'a> Hosting<'a> {
     }
 
     fn controllers(&self, plane: &ControlPlane) -> Phase {
-        let checksum = self.checksum(plane);
+        let checksum = self.checksum(plane, false);
         self.ensure(vec![
             pods::controller_manager(plane, &checksum, self.signing_file(plane)),
             pods::scheduler(plane, &checksum),

@@ -6,7 +6,7 @@ use hangar_api::{Object, control_plane_arguments};
 use serde_json::{Value, json};
 
 use super::access::Configuration;
-use super::{Addresses, Component, ControlPlane, konnectivity};
+use super::{Addresses, Component, ControlPlane, encryption, konnectivity};
 
 const PKI: &str = "/etc/kubernetes/pki";
 const CONF: &str = "/etc/kubernetes";
@@ -53,6 +53,7 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
         ("bind-address", "$(POD_IP)".into()),
         ("client-ca-file", pki("ca.crt")),
         ("enable-admission-plugins", "NodeRestriction".into()),
+        (encryption::ARGUMENT, pki(encryption::FILE)),
         ("kubelet-client-certificate", pki("apiserver-kubelet-client.crt")),
         ("kubelet-client-key", pki("apiserver-kubelet-client.key")),
         ("kubelet-preferred-address-types", plane.kubelet.preferred_address_types.join(",")),
@@ -80,7 +81,7 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
     }
     let configuration = Configuration::of(plane);
     managed.extend(configuration.arguments.iter().cloned());
-    let defaults = BTreeMap::from([
+    let mut defaults = BTreeMap::from([
         ("allow-privileged", "true".to_owned()),
         ("authorization-mode", "Node,RBAC".into()),
         ("enable-bootstrap-token-auth", "true".into()),
@@ -92,12 +93,19 @@ pub fn api_server(plane: &ControlPlane, addresses: &Addresses, checksum: &str) -
         // Whoever still asks one that ends is sent to the next, and those who only watch do not hold it up for ten seconds.
         ("shutdown-send-retry-after", "true".into()),
     ]);
-    let args = arguments(&managed, &defaults, &plane.api_server.extra_args);
+    let mut extra_args = plane.api_server.extra_args.clone();
+    if configuration.has_authorizers() {
+        // The API server does not take both, and what it refuses now must not depend on the user.
+        defaults.remove("authorization-mode");
+        extra_args.retain(|argument| !control_plane_arguments::name(argument).starts_with("authorization-"));
+    }
+    let args = arguments(&managed, &defaults, &extra_args);
     let secrets = [
         // Its key is the controller manager's, which signs with it.
         (AUTHORITY, &["ca.crt"][..], ""),
         ("-front-proxy-ca-certificate", &["front-proxy-ca.crt"], ""),
         ("-sa-certificate", &["sa.pub", "sa.key"], ""),
+        ("-encryption", &[encryption::FILE], ""),
         ("-api-server-certificate", &["apiserver.crt", "apiserver.key"], ""),
         (
             "-api-server-kubelet-client-certificate",

@@ -1,4 +1,4 @@
-//! What everything else stands on: the cluster's authority, the authority of the front proxy, the keys of service accounts.
+//! What everything else stands on: the cluster's authority, the authority of the front proxy, the keys of service accounts, the key that encrypts Secrets.
 //!
 //! Flows: a Secret that a user made by Cluster API's convention -> a copy of it among our own; else key material that is made here. Holds: pods
 //! and leaves only ever use our own Secrets; the user's are read, never written and never adopted; what was once made here is not
@@ -13,7 +13,7 @@ use hangar_api::conditions::{Condition, Status};
 use serde_json::{Value, json};
 
 use super::certificates::{self, ISSUED_FOR_ANNOTATION};
-use super::{ControlPlane, Hosting};
+use super::{ControlPlane, Hosting, encryption};
 use crate::intent::{self, fingerprint};
 use crate::step::{Issue, Material, Signer};
 use crate::{Phase, Reason, Step};
@@ -29,26 +29,34 @@ pub enum Root {
     ClusterAuthority,
     FrontProxyAuthority,
     ServiceAccountKeys,
+    EncryptionKey,
 }
 
 impl Root {
-    pub const ALL: [Self; 3] = [Self::ClusterAuthority, Self::FrontProxyAuthority, Self::ServiceAccountKeys];
+    pub const ALL: [Self; 4] =
+        [Self::ClusterAuthority, Self::FrontProxyAuthority, Self::ServiceAccountKeys, Self::EncryptionKey];
 
-    /// What a user's Secret is called after the name of the cluster.
-    pub fn provided_suffix(self) -> &'static str {
+    pub fn is_authority(self) -> bool {
+        matches!(self, Self::ClusterAuthority | Self::FrontProxyAuthority)
+    }
+
+    /// What a user's Secret is called after the name of the cluster, if users can provide it.
+    pub fn provided_suffix(self) -> Option<&'static str> {
         match self {
-            Self::ClusterAuthority => "-ca",
-            Self::FrontProxyAuthority => "-proxy",
-            Self::ServiceAccountKeys => "-sa",
+            Self::ClusterAuthority => Some("-ca"),
+            Self::FrontProxyAuthority => Some("-proxy"),
+            Self::ServiceAccountKeys => Some("-sa"),
+            Self::EncryptionKey => None,
         }
     }
 
-    /// The files of our own Secret: what is trusted, and the key.
+    /// The files of our own Secret: what is trusted, and the key. Who encrypts has one for both.
     pub fn files(self) -> (&'static str, &'static str) {
         match self {
             Self::ClusterAuthority => ("ca.crt", "ca.key"),
             Self::FrontProxyAuthority => ("front-proxy-ca.crt", "front-proxy-ca.key"),
             Self::ServiceAccountKeys => ("sa.pub", "sa.key"),
+            Self::EncryptionKey => (encryption::FILE, encryption::FILE),
         }
     }
 
@@ -62,6 +70,7 @@ impl Root {
             Self::ClusterAuthority => "the certificate authority",
             Self::FrontProxyAuthority => "the front proxy's certificate authority",
             Self::ServiceAccountKeys => "the service account keys",
+            Self::EncryptionKey => "the key that encrypts Secrets",
         }
     }
 }
@@ -102,12 +111,13 @@ impl ControlPlane {
             Root::ClusterAuthority => self.authority_secret.clone(),
             Root::FrontProxyAuthority => self.object("-front-proxy-ca-certificate"),
             Root::ServiceAccountKeys => self.object("-sa-certificate"),
+            Root::EncryptionKey => self.object("-encryption"),
         }
     }
 }
 
 impl Hosting<'_> {
-    /// All three, copied or made.
+    /// All of them, copied or made.
     pub(super) fn roots(&self, plane: &ControlPlane) -> Phase {
         let steps: Result<Vec<Option<Step>>, Reason> =
             Root::ALL.into_iter().map(|root| self.root(plane, root)).collect();
@@ -134,9 +144,24 @@ impl Hosting<'_> {
                     secret.0["metadata"]["annotations"][name] = value.clone();
                 }
                 let secret = intent::owned(secret, &self.owner.as_owner(true));
-                Ok(Some(Step::Issue(Issue { secret, material: material(root), replaces: false })))
+                Ok(Some(Step::Issue(Issue { secret, material: self.material(plane, root)?, replaces: false })))
             }
         }
+    }
+
+    fn material(&self, plane: &ControlPlane, root: Root) -> Result<Material, Reason> {
+        let (public, private) = root.files();
+        let pair = |(one, other): (&str, &str)| (one.to_owned(), other.to_owned());
+        Ok(match root {
+            Root::EncryptionKey => self.first_encryption_key(plane)?,
+            Root::ServiceAccountKeys => {
+                Material::ServiceAccount { public_file: public.to_owned(), private_file: private.to_owned() }
+            }
+            Root::ClusterAuthority | Root::FrontProxyAuthority => Material::Authority {
+                common_name: wish(root).to_owned(),
+                files: [Some((public, private)), root.also()].into_iter().flatten().map(pair).collect(),
+            },
+        })
     }
 
     /// An authority as it signs and as it is trusted.
@@ -198,20 +223,7 @@ pub(super) fn wish(root: Root) -> &'static str {
         Root::ClusterAuthority => "kubernetes",
         Root::FrontProxyAuthority => "front-proxy-ca",
         Root::ServiceAccountKeys => "sa",
-    }
-}
-
-fn material(root: Root) -> Material {
-    let (public, private) = root.files();
-    let pair = |(one, other): (&str, &str)| (one.to_owned(), other.to_owned());
-    match root {
-        Root::ServiceAccountKeys => {
-            Material::ServiceAccount { public_file: public.to_owned(), private_file: private.to_owned() }
-        }
-        _ => Material::Authority {
-            common_name: wish(root).to_owned(),
-            files: [Some((public, private)), root.also()].into_iter().flatten().map(pair).collect(),
-        },
+        Root::EncryptionKey => "encryption",
     }
 }
 

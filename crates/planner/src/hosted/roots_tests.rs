@@ -13,7 +13,7 @@ fn signer(name: &str) -> Signer {
 
 /// A user's Secret, and what the controller reads of it.
 fn provide(world: &mut World, root: Root, content: Result<Signer, String>) {
-    let secret = format!("{}{}", world.cluster().unwrap().name(), root.provided_suffix());
+    let secret = format!("{}{}", world.cluster().unwrap().name(), root.provided_suffix().unwrap());
     world.objects.insert(shared(object("v1", "Secret", &secret, json!({ "type": "cluster.x-k8s.io/secret" }))));
     world.facts.provided.insert(root, Provided { secret, content });
 }

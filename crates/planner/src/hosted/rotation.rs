@@ -14,15 +14,18 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::certificates::{self, EXPIRES_ANNOTATION};
+use super::encryption::Rewriting;
 use super::roots::{self, Root, SIGNER_FILE};
-use super::{ControlPlane, Hosting};
-use crate::step::{Issue, Material};
+use super::{ControlPlane, Hosting, encryption};
+use crate::step::{ClusterName, Issue, Material};
 use crate::{Phase, Step, intent};
 
 /// Any new value asks for another certificate authority, and another one of the front proxy.
 pub const ROTATE_AUTHORITIES_ANNOTATION: &str = "hangar.dev/rotate-ca";
 /// Any new value asks for other keys of service accounts.
 pub const ROTATE_KEYS_ANNOTATION: &str = "hangar.dev/rotate-service-account-keys";
+/// Any new value asks for another key that encrypts Secrets.
+pub const ROTATE_ENCRYPTION_ANNOTATION: &str = "hangar.dev/rotate-encryption-key";
 /// A person says that no node needs the old authority any more: `trust` or `sign`, the step that may end.
 pub const CONFIRMED_ANNOTATION: &str = "hangar.dev/rotation-confirmed";
 /// The value that was last acted upon.
@@ -39,7 +42,7 @@ const OLD_CERTIFICATE: &str = "old.crt";
 /// A third of an authority's life: nodes have three years to be replaced.
 const ROTATE_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 1217);
 const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(24 * 3650);
-/// Whoever reads kubeconfigs, the published authorities or keys now and then has read them by then.
+/// Whoever reads kubeconfigs, the published authorities or keys now and then has read them by then, and API servers that were replaced write no more.
 const PATIENCE: SignedDuration = SignedDuration::from_hours(1);
 /// The kubelet fetches every token anew after a day at the latest.
 const TOKEN_LIFE: SignedDuration = SignedDuration::from_hours(48);
@@ -86,8 +89,11 @@ fn text(data: &Data, file: &str) -> String {
     bytes.and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
-fn beside(first: &str, second: &str) -> String {
-    format!("{}\n{}\n", first.trim_end(), second.trim_end())
+fn beside(root: Root, first: &str, second: &str) -> String {
+    match root {
+        Root::EncryptionKey => encryption::beside(first, second),
+        _ => format!("{}\n{}\n", first.trim_end(), second.trim_end()),
+    }
 }
 
 fn put(data: &mut Data, root: Root, public: Option<&str>, private: Option<&str>) {
@@ -95,7 +101,7 @@ fn put(data: &mut Data, root: Root, public: Option<&str>, private: Option<&str>)
         if let Some(public) = public {
             data.insert(public_file.to_owned(), STANDARD.encode(public).into());
         }
-        if let Some(private) = private {
+        if let Some(private) = private.filter(|_| private_file != public_file) {
             data.insert(private_file.to_owned(), STANDARD.encode(private).into());
         }
     }
@@ -105,8 +111,9 @@ fn put(data: &mut Data, root: Root, public: Option<&str>, private: Option<&str>)
 pub fn with_successor(root: Root, current: &Data, public: &str, private: &str) -> Data {
     let mut data = current.clone();
     let signer = text(current, root.files().0);
-    put(&mut data, root, Some(&beside(&signer, public)), None);
-    for (file, content) in [(SIGNER_FILE, signer.as_str()), (NEXT_CERTIFICATE, public), (NEXT_KEY, private)] {
+    put(&mut data, root, Some(&beside(root, &signer, public)), None);
+    let parts = [(SIGNER_FILE, signer.as_str()), (NEXT_CERTIFICATE, public), (NEXT_KEY, private)];
+    for (file, content) in parts.into_iter().filter(|(_, content)| !content.is_empty()) {
         data.insert(file.to_owned(), STANDARD.encode(content).into());
     }
     data
@@ -116,7 +123,7 @@ pub fn with_successor(root: Root, current: &Data, public: &str, private: &str) -
 fn with_successor_signing(root: Root, current: &Data) -> Data {
     let (old, next, key) = (text(current, SIGNER_FILE), text(current, NEXT_CERTIFICATE), text(current, NEXT_KEY));
     let mut data = current.clone();
-    put(&mut data, root, Some(&beside(&next, &old)), Some(&key));
+    put(&mut data, root, Some(&beside(root, &next, &old)), Some(&key));
     data.retain(|file, _| file != NEXT_CERTIFICATE && file != NEXT_KEY);
     data.insert(SIGNER_FILE.to_owned(), STANDARD.encode(&next).into());
     data.insert(OLD_CERTIFICATE.to_owned(), STANDARD.encode(&old).into());
@@ -139,6 +146,8 @@ pub enum Waiting {
     ForTenant,
     /// These depend on the old one; and when they no longer do by themselves, if ever.
     ForNodes(Vec<String>, Option<Timestamp>),
+    /// Some could not be written with the new key: why.
+    ForSecrets(String),
 }
 
 impl Root {
@@ -146,6 +155,7 @@ impl Root {
         match self {
             Self::ClusterAuthority | Self::FrontProxyAuthority => ROTATE_AUTHORITIES_ANNOTATION,
             Self::ServiceAccountKeys => ROTATE_KEYS_ANNOTATION,
+            Self::EncryptionKey => ROTATE_ENCRYPTION_ANNOTATION,
         }
     }
 }
@@ -171,7 +181,7 @@ fn expires(secret: &Object) -> Option<Timestamp> {
 
 /// When an authority is rotated by itself.
 pub fn rotate_after(root: Root, secret: &Object) -> Option<Timestamp> {
-    let expires = expires(secret).filter(|_| root != Root::ServiceAccountKeys)?;
+    let expires = expires(secret).filter(|_| root.is_authority())?;
     expires.checked_sub(ROTATE_BEFORE).ok()
 }
 
@@ -232,6 +242,11 @@ impl<'a> Hosting<'a> {
         if self.waiting(root, secret, now).is_some() {
             return None;
         }
+        let rewrites = (root, stage) == (Root::EncryptionKey, Stage::Sign);
+        if let Some(call) = self.facts.rewriting.call().filter(|_| rewrites) {
+            let cluster = ClusterName { namespace: plane.namespace.clone(), name: plane.cluster_name.clone() };
+            return Some(Step::Tenant { cluster, call });
+        }
         let mut annotations = keep(&[ROTATED_FOR_ANNOTATION, EXPIRES_ANNOTATION]);
         let data = match stage {
             Stage::Trust => {
@@ -249,7 +264,11 @@ impl<'a> Hosting<'a> {
         let mut annotations = Map::new();
         let request = self.owner.annotation(root.request_annotation());
         annotations.extend(request.map(|value| (ROTATED_FOR_ANNOTATION.to_owned(), value.into())));
-        annotations.extend(expires(secret).map(|at| (EXPIRES_ANNOTATION.to_owned(), at.to_string().into())));
+        annotations.extend(
+            expires(secret)
+                .filter(|_| root.is_authority())
+                .map(|at| (EXPIRES_ANNOTATION.to_owned(), at.to_string().into())),
+        );
         let mut next = self.rewritten(plane, root, secret, Map::new(), annotations);
         next.0.as_object_mut().into_iter().for_each(|fields| drop(fields.remove("data")));
         let material =
@@ -263,6 +282,8 @@ impl<'a> Hosting<'a> {
         for (name, value) in annotations {
             next.0["metadata"]["annotations"][name] = value;
         }
+        // As it was seen: whoever is late must not bring back keys that are gone, or drop one that is in use.
+        next.0["metadata"]["resourceVersion"] = secret.resource_version().into();
         next.0["data"] = data.into();
         intent::owned(next, &self.owner.as_owner(true))
     }
@@ -293,6 +314,10 @@ impl<'a> Hosting<'a> {
         }
         match root {
             Root::ServiceAccountKeys => None,
+            Root::EncryptionKey => match &self.facts.rewriting {
+                Rewriting::Left(why) if stage == Stage::Sign => Some(Waiting::ForSecrets(why.clone())),
+                _ => None,
+            },
             Root::ClusterAuthority => self.waiting_for_nodes(stage, secret, settled, now),
             // It goes along with the other authority, so that pods restart once for both.
             Root::FrontProxyAuthority => {
@@ -306,9 +331,12 @@ impl<'a> Hosting<'a> {
     pub(super) fn waiting_in_words(&self, root: Root, secret: &Object) -> Waiting {
         let (stage, settled) = (Stage::of(secret), settled(secret));
         let Some(settled) = settled else { return Waiting::ForPods };
-        let nodes = (root == Root::ClusterAuthority)
-            .then(|| self.waiting_for_nodes(stage, secret, settled, Timestamp::UNIX_EPOCH));
-        nodes.flatten().unwrap_or_else(|| Waiting::Until(earliest(root, stage, settled)))
+        let others = match (root, &self.facts.rewriting) {
+            (Root::ClusterAuthority, _) => self.waiting_for_nodes(stage, secret, settled, Timestamp::UNIX_EPOCH),
+            (Root::EncryptionKey, Rewriting::Left(why)) => Some(Waiting::ForSecrets(why.clone())),
+            _ => None,
+        };
+        others.unwrap_or_else(|| Waiting::Until(earliest(root, stage, settled)))
     }
 
     /// A kubelet trusts what `cluster-info` said when it joined, and has a certificate of whoever signed then, until it is renewed.
@@ -359,7 +387,7 @@ impl<'a> Hosting<'a> {
             match self.waiting(root, secret, now)? {
                 Waiting::ForPods => None,
                 Waiting::Until(at) => Some(at),
-                Waiting::ForTenant | Waiting::ForNodes(..) => now.checked_add(LOOK_AGAIN).ok(),
+                Waiting::ForTenant | Waiting::ForNodes(..) | Waiting::ForSecrets(_) => now.checked_add(LOOK_AGAIN).ok(),
             }
         });
         moments.min().map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default())

@@ -37,10 +37,12 @@ impl Hosting<'_> {
             return self.is_rotation_requested(root, secret).then_some(("ProvidedByUser", text));
         }
         let stage = Stage::of(secret);
-        let step = match stage {
-            Stage::Rest => return None,
-            Stage::Trust => "step 1 of 3, the old one signs and both are trusted",
-            Stage::Sign => "step 2 of 3, the new one signs and both are trusted",
+        let step = match (stage, root) {
+            (Stage::Rest, _) => return None,
+            (Stage::Trust, Root::EncryptionKey) => "step 1 of 3, all API servers learn the new one",
+            (Stage::Sign, Root::EncryptionKey) => "step 2 of 3, the new one writes and both are read",
+            (Stage::Trust, _) => "step 1 of 3, the old one signs and both are trusted",
+            (Stage::Sign, _) => "step 2 of 3, the new one signs and both are trusted",
         };
         // It goes along with the cluster's authority, and waits for the same.
         let other = self.root_object(Root::ClusterAuthority).filter(|_| root == Root::FrontProxyAuthority);
@@ -52,6 +54,9 @@ impl Hosting<'_> {
             Waiting::ForPods => ("RotationInProgress", format!("{begin}: waiting for all pods to restart")),
             Waiting::Until(at) => ("RotationInProgress", format!("{begin}: the next step follows after {at}")),
             Waiting::ForTenant => ("RotationInProgress", format!("{begin}: waiting for the tenant to list its nodes")),
+            Waiting::ForSecrets(why) => {
+                ("WaitingForSecrets", format!("{begin}: not all Secrets could be written again: {why}"))
+            }
             Waiting::ForNodes(names, by_itself) => {
                 ("WaitingForNodes", format!("{begin}: {}", nodes_text(stage, &names, by_itself)))
             }

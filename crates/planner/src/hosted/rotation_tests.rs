@@ -17,16 +17,17 @@ fn root(world: &World, root: Root) -> &Object {
         Root::ClusterAuthority => "p-ca",
         Root::FrontProxyAuthority => "p-front-proxy-ca-certificate",
         Root::ServiceAccountKeys => "p-sa-certificate",
+        Root::EncryptionKey => "p-encryption",
     };
     world.named("", "Secret", name).unwrap()
 }
 
 fn stages(world: &World) -> [Stage; 3] {
-    Root::ALL.map(|it| Stage::of(root(world, it)))
+    [Root::ClusterAuthority, Root::FrontProxyAuthority, Root::ServiceAccountKeys].map(|it| Stage::of(root(world, it)))
 }
 
 /// All pods of all Deployments are of the newest form.
-fn roll_out(world: &mut World) {
+pub(super) fn roll_out(world: &mut World) {
     for name in ["p", "p-controller-manager", "p-scheduler"] {
         let deployment = world.named("apps", "Deployment", name).unwrap();
         let (generation, replicas) = (deployment.generation(), deployment.get("/spec/replicas").clone());
@@ -36,7 +37,7 @@ fn roll_out(world: &mut World) {
 }
 
 /// A running control plane with these annotations.
-fn running(annotations: &Value) -> (World, Fake) {
+pub(super) fn running(annotations: &Value) -> (World, Fake) {
     let (mut world, mut fake) = (world(json!({})), Fake::default());
     run(&mut world, &mut fake);
     roll_out(&mut world);
@@ -44,12 +45,12 @@ fn running(annotations: &Value) -> (World, Fake) {
     (world, fake)
 }
 
-fn annotate(world: World, annotations: &Value) -> World {
+pub(super) fn annotate(world: World, annotations: &Value) -> World {
     changed(world, |own| crate::testing::merge(&mut own["metadata"]["annotations"], annotations))
 }
 
 /// A pass at a time, with the nodes given.
-fn pass(world: &mut World, fake: &mut Fake, now: i64, nodes: Option<&[(&str, i64)]>) -> crate::Plan {
+pub(super) fn pass(world: &mut World, fake: &mut Fake, now: i64, nodes: Option<&[(&str, i64)]>) -> crate::Plan {
     begin_pass(world);
     world.facts.nodes = nodes.map(|all| all.iter().map(|(name, joined)| ((*name).to_owned(), at(*joined))).collect());
     fake.now = now;
@@ -57,7 +58,7 @@ fn pass(world: &mut World, fake: &mut Fake, now: i64, nodes: Option<&[(&str, i64
 }
 
 /// Until all pods have what was decided at this time.
-fn settle(world: &mut World, fake: &mut Fake, now: i64, nodes: Option<&[(&str, i64)]>) -> crate::Plan {
+pub(super) fn settle(world: &mut World, fake: &mut Fake, now: i64, nodes: Option<&[(&str, i64)]>) -> crate::Plan {
     pass(world, fake, now, nodes);
     roll_out(world);
     pass(world, fake, now, nodes)

@@ -6,7 +6,9 @@ use hangar_api::kinds::{KamajiControlPlane, KamajiControlPlaneStatusInitializati
 
 use jiff::Timestamp;
 
-use super::{World, api_server, hosting_objects};
+use super::{World, api_server, hosting_objects, translate};
+use crate::data_store::read_only::is_marked;
+use crate::hosted::read_only::condition;
 use crate::hosted::{is_available, replicas};
 use crate::machine_deployment::selector_text;
 use crate::{Progress, Report};
@@ -46,6 +48,7 @@ pub fn status(world: &World, progress: &Progress, report: &mut Report<KamajiCont
     report.conditions.extend(hosting_objects(world).rotation_condition());
     report.conditions.extend(hosting_objects(world).provided_condition());
     report.conditions.extend(konnectivity(world));
+    report.conditions.extend(read_only(world));
 }
 
 /// When the next certificate is issued anew, by itself.
@@ -71,6 +74,11 @@ fn konnectivity(world: &World) -> Option<Condition> {
         Ok(()) if is_available(api_server(world)) => condition(Status::True, "Running", String::new()),
         Ok(()) => condition(Status::False, "NotYet", String::new()),
     })
+}
+
+fn read_only(world: &World) -> Option<Condition> {
+    let store = translate::store(world).filter(|store| is_marked(store, world.object().uid()))?;
+    Some(condition(store.name(), &KubeVersion::parse(&world.typed().spec.version)?))
 }
 
 /// Another version than the one requested is never run in silence.

@@ -1,9 +1,10 @@
 //! From Kamaji's words to the one model of hosted control planes.
 
-use hangar_api::{KubeVersion, control_plane_arguments, data_store_names, references};
+use hangar_api::{KubeVersion, Object, control_plane_arguments, data_store_names, references};
 use serde_json::{Map, Value, json};
 
 use super::World;
+use crate::data_store::read_only;
 use crate::hosted::access::AUDIT_ANNOTATION;
 use crate::hosted::konnectivity::{self, Konnectivity};
 use crate::hosted::{
@@ -41,6 +42,7 @@ pub fn control_plane(world: &World) -> Result<ControlPlane, String> {
     Ok(ControlPlane {
         namespace: world.object().namespace().to_owned(),
         name: world.object().name().to_owned(),
+        read_only: store(world).is_some_and(|store| read_only::is_marked(store, world.object().uid())),
         audit: world.object().annotation(AUDIT_ANNOTATION) != Some("false"),
         authority_secret: roots::authority_secret(world.object(), &cluster_name, secret),
         cluster_name,
@@ -59,6 +61,11 @@ pub fn control_plane(world: &World) -> Result<ControlPlane, String> {
         addons: addons(world, &version),
         placement: placement(&raw["deployment"]),
     })
+}
+
+/// The DataStore that it names.
+pub(super) fn store(world: &World) -> Option<&Object> {
+    world.objects.get(&references::data_store(world.object()))
 }
 
 /// The object's UID is the schema and the user unless the spec names others: names can collide, UIDs cannot.

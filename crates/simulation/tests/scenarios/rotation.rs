@@ -85,7 +85,7 @@ async fn rotated_under(decide: impl Fn(&str, bool) -> bool + Send + Sync + 'stat
 }
 
 /// Once at each step, as what is tried again need not leave a trace that it was done.
-fn once_at_each(wanted: bool) -> impl Fn(&str, bool) -> bool {
+pub fn once_at_each(wanted: bool) -> impl Fn(&str, bool) -> bool {
     let seen: Mutex<BTreeSet<String>> = Mutex::default();
     move |step, after| after == wanted && seen.lock().unwrap().insert(step.to_owned())
 }
