@@ -29,11 +29,19 @@ impl Controller<Context> for Machines {
         read(&[neighbours::<MachineDrainRule>()], &[]),
         read(
             &[reference("/spec/bootstrap/configRef")],
-            &["/status/dataSecretName", "/status/initialization", "/status/conditions[Ready]"],
+            &[
+                "/metadata/labels",
+                "/metadata/ownerReferences",
+                "/status/dataSecretName",
+                "/status/initialization",
+                "/status/conditions[Ready]",
+            ],
         ),
         read(
             &[reference("/spec/infrastructureRef")],
             &[
+                "/metadata/labels",
+                "/metadata/ownerReferences",
                 "/spec/providerID",
                 "/status/initialization",
                 "/status/ready",

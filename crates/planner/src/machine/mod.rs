@@ -120,7 +120,14 @@ impl Planner for Machines {
     const CONDITIONS: &'static [&'static str] = conditions::OWN;
 
     fn build(phases: Phases<'_, Self>) -> Phases<'_, Self> {
-        phases.then(owner).then(bootstrap).then(infrastructure).then(provider_id).facts().then(node::node)
+        phases
+            .then(owner)
+            .then(children)
+            .then(bootstrap)
+            .then(infrastructure)
+            .then(provider_id)
+            .facts()
+            .then(node::node)
     }
 
     fn delete(phases: Phases<'_, Self>) -> Phases<'_, Self> {
@@ -198,6 +205,19 @@ fn owner(world: &World) -> Phase {
     let owner = world.object().controller().is_none().then(|| cluster.as_owner(false));
     let labels = [(CLUSTER_NAME_LABEL, name.as_str())];
     Phase::steps(intent::adopt(world.object(), Some(MACHINE_FINALIZER), owner.as_ref(), &labels))
+}
+
+/// What is made for it is found by its label and goes by its owner, whoever takes them off: without the label nobody knows which cluster's it is.
+fn children(world: &World) -> Phase {
+    let machine = world.object();
+    let labels = [(CLUSTER_NAME_LABEL, world.typed().spec.cluster_name.as_str())];
+    let referenced = [BOOTSTRAP, INFRASTRUCTURE].into_iter().filter_map(|place| world.referenced(place));
+    let own = referenced.filter(|object| !object.is_deleting() && is_free_for(machine, object));
+    Phase::steps(own.filter_map(|object| intent::adopt(object, None, Some(&machine.as_owner(true)), &labels)))
+}
+
+fn is_free_for(machine: &Object, object: &Object) -> bool {
+    object.controller().is_none_or(|owner| owner.uid == machine.uid())
 }
 
 /// M2: first the bootstrap data.

@@ -9,11 +9,36 @@ const INFRA: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
 const BOOT: &str = "bootstrap.cluster.x-k8s.io/v1beta2";
 
 pub(super) fn config(fields: Value) -> Value {
-    object(BOOT, "KubeadmConfig", "m", fields)
+    child(BOOT, "KubeadmConfig", fields)
 }
 
 pub(super) fn infra(fields: Value) -> Value {
-    object(INFRA, "OpenStackMachine", "m", fields)
+    child(INFRA, "OpenStackMachine", fields)
+}
+
+/// Made for the machine.
+fn child(api_version: &str, kind: &str, fields: Value) -> Value {
+    let owner = Object(machine(json!({}))).as_owner(true);
+    let metadata = json!({ "labels": { CLUSTER_NAME_LABEL: "c" }, "ownerReferences": [owner] });
+    let mut child = object(api_version, kind, "m", json!({ "metadata": metadata }));
+    merge(&mut child, &fields);
+    child
+}
+
+#[test]
+fn what_is_made_for_a_machine_keeps_its_label_and_its_owner() {
+    let touched = |metadata: Value| {
+        let mut touched = infra(json!({}));
+        merge(&mut touched["metadata"], &metadata);
+        said(&planned(&world(json!({}), vec![cluster(json!({})), config(json!({})), touched], Tenant::NoNode)))
+    };
+    let none = json!({ "labels": { CLUSTER_NAME_LABEL: null } });
+    assert!(touched(json!({})).starts_with("wait"), "{}", touched(json!({})));
+    assert!(touched(none.clone()).starts_with("patch OpenStackMachine n/m"), "{}", touched(none));
+    let orphan = json!({ "ownerReferences": [] });
+    assert!(touched(orphan.clone()).starts_with("patch OpenStackMachine n/m"), "{}", touched(orphan));
+    let elses = json!({ "ownerReferences": owner(CORE, "Machine", "other"), "labels": { CLUSTER_NAME_LABEL: null } });
+    assert!(touched(elses.clone()).starts_with("wait"), "{}", touched(elses));
 }
 
 pub(super) fn provisioned() -> Value {

@@ -99,7 +99,9 @@ impl History {
             with(&|history| *switch(&mut history.troubles) = false);
         }
         for number in 0..self.actions.len() {
-            with(&|history| drop(history.actions.remove(number)));
+            with(&|history| {
+                history.actions.remove(number);
+            });
         }
         all
     }

@@ -79,8 +79,9 @@ impl Life {
     fn trouble(&self, history: &History) {
         let die = Die::new(history.seed);
         let troubles = history.troubles;
-        let count =
-            |faults: &Arc<AtomicU64>, is_one: bool| drop(faults.fetch_add(u64::from(is_one), Ordering::Relaxed));
+        let count = |faults: &Arc<AtomicU64>, is_one: bool| {
+            faults.fetch_add(u64::from(is_one), Ordering::Relaxed);
+        };
         if troubles.management {
             let (die, faults) = (die.clone(), self.faults.clone());
             self.simulation.management.set_fault_hook(Arc::new(move |_| {
@@ -169,7 +170,6 @@ impl Life {
                     object["spec"]["replicas"] = 7.into();
                 });
             }
-            Deed::RemoveLabel if std::env::var("X").is_err() => {}
             Deed::RemoveLabel => {
                 if let Some(machine) = self.first(&name, INFRASTRUCTURE, "OpenStackMachine") {
                     management.edit(INFRASTRUCTURE, "OpenStackMachine", NAMESPACE, &machine, |object| {
