@@ -3,12 +3,15 @@
 //! the token is kept nowhere but in the user-data; user text (jinja included) arrives untouched.
 
 mod cloud_config;
+pub mod contents;
+mod disks;
 mod join;
 
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use contents::Contents;
 use hangar_api::conditions::{Condition, Status};
 use hangar_api::contract::Foreign;
 use hangar_api::kinds::{KubeadmConfig, KubeadmConfigStatusInitialization, Machine};
@@ -43,6 +46,8 @@ pub struct Facts {
     pub token_expires: Option<Timestamp>,
     /// It was deleted in this pass.
     pub token_deleted: bool,
+    /// What the spec takes from Secrets.
+    pub contents: Contents,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -184,7 +189,7 @@ fn user_data(world: &World) -> Phase {
         ca_hashes: world.facts.ca_hashes.clone(),
         version: KubeVersion::parse(machine(world).map_or("", |machine| machine.text("/spec/version"))),
     };
-    match cloud_config::render(world.object().get("/spec"), &facts) {
+    match cloud_config::render(world.object().get("/spec"), &facts, &world.facts.contents) {
         Ok(text) => {
             let step = intent::ensure(world.object(), None, secret(world, token, &text));
             Phase::attempt(step.map(|step| step.into_iter().collect()))
