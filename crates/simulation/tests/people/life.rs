@@ -216,10 +216,28 @@ impl Life {
         let name = self.wishes[cluster].name.clone();
         if self.simulation.management.get(CAPI, "Cluster", NAMESPACE, &name).is_some() {
             self.simulation.management.delete(CAPI, "Cluster", NAMESPACE, &name);
+            self.delete_unadopted(&name);
             self.wishes[cluster].is_there = false;
         } else if self.nothing_is_left_of(&name) {
             self.simulation.apply_cluster(&name).await;
             self.wishes[cluster] = Wish { name, is_there: true, replicas: 1, templates: 0 };
+        }
+    }
+
+    /// What a Cluster never adopted, because it was paused from the beginning, stays its user's and is for its user to delete.
+    fn delete_unadopted(&self, cluster: &str) {
+        let plane = format!("{cluster}-control-plane");
+        let deployment = format!("{cluster}-md-0");
+        for (group, kind, name) in [
+            ("controlplane.cluster.x-k8s.io", "KamajiControlPlane", plane.as_str()),
+            (INFRASTRUCTURE, "OpenStackCluster", cluster),
+            (CAPI, "MachineDeployment", &deployment),
+        ] {
+            let management = &self.simulation.management;
+            let object = management.get(group, kind, NAMESPACE, name);
+            if object.is_some_and(|object| object["metadata"]["ownerReferences"].is_null()) {
+                management.delete(group, kind, NAMESPACE, name);
+            }
         }
     }
 
