@@ -90,12 +90,19 @@ pub fn said(plan: &Plan) -> String {
     }
 }
 
+/// Conditions with status and reason.
+fn marks(object: &Object) -> String {
+    let all = crate::report::present(object).into_iter();
+    all.map(|one| format!("{}={} {}", one.kind, one.status, one.reason)).collect::<Vec<_>>().join(", ")
+}
+
 /// A step in a few words.
 pub fn step(step: &Step) -> String {
     match step {
         Step::Create(object) | Step::CreateOnce(object) => format!("create {}", object.key()),
         Step::Apply(object) => format!("apply {}", object.key()),
         Step::Patch { key, fields, .. } => format!("patch {key} {fields}"),
+        Step::Mark(object) => format!("mark {} {}", object.key(), marks(object)),
         Step::Delete { key, .. } => format!("delete {key}"),
         Step::Issue(issue) => format!("issue {}", issue.secret.key()),
         Step::Cloud { call, .. } => match call {
@@ -212,6 +219,16 @@ impl Fake {
                     assert_eq!(current.resource_version(), version, "{key} has changed since");
                 }
                 vec![self.written(current, fields)]
+            }
+            Step::Mark(object) => {
+                let mut current = find(&object.key()).unwrap().clone();
+                let list = current.0["status"]["conditions"].as_array().cloned().unwrap_or_default();
+                let others = list.into_iter().filter(|one| {
+                    !crate::machine_health_check::MARKS.contains(&one["type"].as_str().unwrap_or_default())
+                });
+                let said = object.get("/status/conditions").as_array().cloned().unwrap_or_default();
+                current.0["status"]["conditions"] = others.chain(said).collect();
+                vec![Effect::Applied(Arc::new(current))]
             }
             Step::Delete { key, uid, .. } => {
                 let current = find(key).unwrap();

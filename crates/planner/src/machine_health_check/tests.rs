@@ -2,9 +2,16 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::plan;
-use crate::testing::{CORE, at, condition, merge, object, owner, said};
+use crate::testing::{CORE, Fake, at, condition, merge, object, owner, said};
 
 const NOW: i64 = 10_000;
+const REMEDIATE_ANNOTATION: &str = "cluster.x-k8s.io/remediate-machine";
+const SUSPECT: &str = "wait MachineSuspect: Machine x is not healthy; looking again";
+
+/// What is said of a Machine that is to be replaced, and why.
+fn ill(name: &str, reason: &str) -> String {
+    format!("mark Machine n/{name} HealthCheckSucceeded=False {reason}, OwnerRemediated=False WaitingForRemediation")
+}
 
 fn machine(name: &str, fields: Value) -> Value {
     let mut machine = object(
@@ -14,7 +21,8 @@ fn machine(name: &str, fields: Value) -> Value {
         json!({
             "metadata": { "labels": { "pool": "a" }, "creationTimestamp": at(0).to_string(), "ownerReferences": owner(CORE, "MachineSet", "ms") },
             "spec": { "clusterName": "c" },
-            "status": { "nodeRef": { "name": name }, "conditions": [{ "type": "NodeReady", "status": "True", "reason": "NodeReady" }] },
+            "status": { "nodeRef": { "name": name }, "conditions": [{ "type": SUCCEEDED, "status": "True", "reason": SUCCEEDED, "message": "" }] },
+            "node": [{ "type": "Ready", "status": "True" }],
         }),
     );
     merge(&mut machine, &fields);
@@ -26,18 +34,28 @@ fn healthy(name: &str) -> Value {
 }
 
 fn broken(name: &str) -> Value {
-    machine(
-        name,
-        json!({ "status": { "conditions": [{ "type": "NodeReady", "status": "False", "reason": "NodeDeleted" }] } }),
-    )
+    machine(name, json!({ "status": { "conditions": [] }, "node": null }))
 }
 
-/// Since this second.
-fn unhealthy(status: &str, since: i64) -> Value {
-    json!({ "status": { "conditions": [{ "type": "NodeReady", "status": status, "reason": "NodeNotReady", "lastTransitionTime": at(since).to_string() }] } })
+/// A condition of the Node since this second.
+fn node(kind: &str, status: &str, since: i64) -> Value {
+    let condition = json!({ "type": kind, "status": status, "lastTransitionTime": at(since).to_string() });
+    json!({ "status": { "conditions": [] }, "node": [{ "type": "Other", "status": "True" }, condition] })
 }
 
-fn world(spec: Value, machines: Vec<Value>) -> World {
+fn healthy_now() -> String {
+    "mark Machine n/x HealthCheckSucceeded=True HealthCheckSucceeded".to_owned()
+}
+
+/// The Nodes of the Machines stand with these, as `node`.
+fn world(spec: Value, mut machines: Vec<Value>) -> World {
+    let nodes = machines.iter_mut().filter_map(|machine| {
+        let conditions = machine.as_object_mut().unwrap().remove("node")?;
+        let name = machine["status"]["nodeRef"]["name"].as_str()?;
+        let node = object("v1", "Node", name, json!({ "status": { "conditions": conditions } }));
+        Some((name.to_owned(), crate::testing::shared(node)))
+    });
+    let nodes = nodes.collect();
     let mut own = object(
         CORE,
         "MachineHealthCheck",
@@ -47,7 +65,7 @@ fn world(spec: Value, machines: Vec<Value>) -> World {
     );
     merge(&mut own["spec"], &spec);
     let mut world: World = crate::testing::world(own, machines);
-    world.facts.now = at(NOW);
+    world.facts = Facts { now: at(NOW), nodes: Some(nodes) };
     world
 }
 
@@ -58,17 +76,17 @@ fn decided(world: &World) -> String {
 /// H1.
 #[test]
 fn h1_targets_are_selected_and_nobody_asked_to_leave_them_alone() {
+    let done = || "done".to_owned();
     for (what, fields, expected) in [
-        ("selected", json!({}), "delete Machine n/x"),
-        ("another label", json!({ "metadata": { "labels": { "pool": "b" } } }), "done"),
-        ("paused", json!({ "metadata": { "annotations": { PAUSED_ANNOTATION: "" } } }), "done"),
+        ("selected", json!({}), ill("x", "NodeDeleted")),
+        ("another label", json!({ "metadata": { "labels": { "pool": "b" } } }), done()),
+        ("paused", json!({ "metadata": { "annotations": { PAUSED_ANNOTATION: "" } } }), done()),
         (
             "marked to be left alone",
             json!({ "metadata": { "annotations": { SKIP_REMEDIATION_ANNOTATION: "" } } }),
-            "done",
+            done(),
         ),
-        ("nobody would make another one", json!({ "metadata": { "ownerReferences": null } }), "done"),
-        ("it goes already", json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }), "done"),
+        ("it goes already", json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }), done()),
     ] {
         let mut target = broken("x");
         merge(&mut target, &fields);
@@ -82,37 +100,28 @@ fn h2_a_machine_is_unhealthy_by_its_node_and_by_time() {
     let none = |created: i64| json!({ "metadata": { "creationTimestamp": at(created).to_string() }, "status": { "nodeRef": null, "conditions": null } });
     let never = json!({ "checks": { "nodeStartupTimeoutSeconds": 0 } });
     let soon = json!({ "checks": { "nodeStartupTimeoutSeconds": 60 } });
+    let own = json!({ "checks": { "unhealthyNodeConditions": [{ "type": "Disk", "status": "True", "timeoutSeconds": 0 }, { "type": "Ready", "status": "False", "timeoutSeconds": 300 }] } });
+    let mut renamed = node("Disk", "False", 0);
+    renamed["status"]["nodeRef"]["name"] = "renamed".into();
+    let done = || "done".to_owned();
     for (what, spec, fields, expected) in [
-        ("healthy", json!({}), json!({}), "done"),
-        ("Node deleted", json!({}), broken("x"), "delete Machine n/x"),
-        (
-            "no Node, within ten minutes",
-            json!({}),
-            none(NOW - 599),
-            "wait MachineSuspect: Machine x is not healthy; looking again",
-        ),
-        ("no Node after ten minutes", json!({}), none(NOW - 600), "delete Machine n/x"),
-        ("no Node after its own time", soon, none(NOW - 61), "delete Machine n/x"),
-        ("0 disables", never, none(0), "done"),
-        (
-            "not ready for a while",
-            json!({}),
-            unhealthy("False", NOW - 299),
-            "wait MachineSuspect: Machine x is not healthy; looking again",
-        ),
-        ("not ready for too long", json!({}), unhealthy("False", NOW - 300), "delete Machine n/x"),
-        ("unknown has its own time", json!({}), unhealthy("Unknown", NOW - 100), "delete Machine n/x"),
-        (
-            "an API that cannot be reached says nothing about the Node",
-            json!({}),
-            json!({ "status": { "conditions": [{ "type": "NodeReady", "status": "Unknown", "reason": "ConnectionDown", "lastTransitionTime": at(0).to_string() }] } }),
-            "done",
-        ),
+        ("healthy", json!({}), json!({}), done()),
+        ("Node deleted", json!({}), json!({ "status": { "conditions": [] }, "node": null }), ill("x", "NodeDeleted")),
+        ("no Node, within ten minutes", json!({}), none(NOW - 599), SUSPECT.to_owned()),
+        ("no Node after ten minutes", json!({}), none(NOW - 600), ill("x", "NodeStartupTimeout")),
+        ("no Node after its own time", soon, none(NOW - 61), ill("x", "NodeStartupTimeout")),
+        ("0 disables", never, none(0), done()),
+        ("not ready for a while", json!({}), node("Ready", "False", NOW - 299), SUSPECT.to_owned()),
+        ("not ready for too long", json!({}), node("Ready", "False", NOW - 300), ill("x", "UnhealthyNode")),
+        ("unknown has its own time", json!({}), node("Ready", "Unknown", NOW - 100), ill("x", "UnhealthyNode")),
+        ("another condition, at once", own.clone(), node("Disk", "True", NOW), ill("x", "UnhealthyNode")),
+        ("another condition that is good", own, renamed, healthy_now()),
+        ("a condition that nobody checks", json!({}), node("Disk", "True", 0), healthy_now()),
         (
             "a status that nobody checks",
             json!({ "checks": { "unhealthyNodeConditions": [] } }),
-            unhealthy("False", 0),
-            "done",
+            node("Ready", "False", 0),
+            healthy_now(),
         ),
     ] {
         assert_eq!(decided(&world(spec, vec![machine("x", fields)])), expected, "{what}");
@@ -135,16 +144,20 @@ fn h3_outside_of_the_limit_nothing_is_touched_and_the_status_says_so() {
             "blocked TooManyUnhealthy: 2 of 3 Machines are unhealthy, at most {allowed} may be: nothing is remediated"
         )
     };
-    let both = "delete Machine n/x; delete Machine n/y".to_owned();
-    for (what, spec, expected, remaining) in [
-        ("no limit", json!({}), both.clone(), 1),
-        ("a number", limit(json!(1)), too_many(1), 0),
-        ("enough", limit(json!(2)), both.clone(), 0),
-        ("a share, rounded down", limit(json!("66%")), too_many(1), 0),
-        ("a larger share", limit(json!("67%")), both, 0),
+    let marked =
+        ["x", "y"].map(|name| format!("mark Machine n/{name} HealthCheckSucceeded=False NodeDeleted")).join("; ");
+    let both = format!("{}; {}", ill("x", "NodeDeleted"), ill("y", "NodeDeleted"));
+    let rest = || "done".to_owned();
+    for (what, spec, expected, then, remaining) in [
+        ("no limit", json!({}), both.clone(), rest(), 1),
+        ("a number", limit(json!(1)), marked.clone(), too_many(1), 0),
+        ("enough", limit(json!(2)), both.clone(), rest(), 0),
+        ("a share, rounded down", limit(json!("66%")), marked, too_many(1), 0),
+        ("a larger share", limit(json!("67%")), both, rest(), 0),
     ] {
-        let world = world(spec, three());
+        let mut world = world(spec, three());
         assert_eq!(decided(&world), expected, "{what}");
+        assert_eq!(said(&Fake { now: NOW, ..Fake::default() }.converge(&mut world)), then, "{what}");
         let refused = crate::refused(&world, crate::Reason::retry("X", "x"), at(NOW)).status.unwrap();
         assert_eq!(
             (&refused["expectedMachines"], &refused["currentHealthy"], &refused["remediationsAllowed"]),
@@ -153,7 +166,7 @@ fn h3_outside_of_the_limit_nothing_is_touched_and_the_status_says_so() {
         );
         assert_eq!(refused["targets"], json!(["x", "y", "z"]), "{what}");
     }
-    let plan = plan(&world(limit(json!(0)), three()), at(NOW));
+    let plan = Fake { now: NOW, ..Fake::default() }.converge(&mut world(limit(json!(0)), three()));
     assert_eq!(condition(&plan, "RemediationAllowed").unwrap().0, "False");
 }
 
@@ -172,7 +185,7 @@ fn h3_a_range_says_when_remediation_begins_and_when_it_ends() {
             1,
             "blocked TooFewUnhealthy: 1 of 3 Machines are unhealthy, remediation begins with 2: nothing is remediated",
         ),
-        ("within", "[2-2]", 2, "delete Machine n/m0; delete Machine n/m1"),
+        ("within", "[2-2]", 2, "done"),
         (
             "above",
             "[2-2]",
@@ -192,7 +205,11 @@ fn h3_a_range_says_when_remediation_begins_and_when_it_ends() {
             "blocked InvalidRange: spec.remediation.triggerIf.unhealthyInRange must be two numbers, such as [1-3]",
         ),
     ] {
-        assert_eq!(decided(&world(range(text), of(unhealthy))), expected, "{what}");
+        let mut world = world(range(text), of(unhealthy));
+        let mut fake = Fake { now: NOW, ..Fake::default() };
+        assert_eq!(said(&fake.converge(&mut world)), expected, "{what}");
+        let told = fake.done.iter().filter(|step| step.contains(OWNER_REMEDIATED)).count();
+        assert_eq!(told, if what == "within" { 2 } else { 0 }, "{what}");
     }
 }
 
@@ -201,12 +218,12 @@ fn h3_a_range_says_when_remediation_begins_and_when_it_ends() {
 fn h2_people_and_conditions_of_machines_say_that_one_is_unhealthy() {
     let checks = json!({ "checks": { "unhealthyMachineConditions": [{ "type": "Net", "status": "False", "timeoutSeconds": 60 }] } });
     let net = |status: &str, since: i64| json!({ "status": { "conditions": [{ "type": "Net", "status": status, "reason": "X", "lastTransitionTime": at(since).to_string() }] } });
-    let suspect = "wait MachineSuspect: Machine x is not healthy; looking again";
+    let person = json!({ "metadata": { "annotations": { REMEDIATE_ANNOTATION: "" } } });
     for (what, fields, expected) in [
-        ("a person", json!({ "metadata": { "annotations": { REMEDIATE_ANNOTATION: "" } } }), "delete Machine n/x"),
-        ("a condition that is good", net("True", 0), "done"),
-        ("one that is bad for a while", net("False", NOW - 59), suspect),
-        ("one that is bad for too long", net("False", NOW - 60), "delete Machine n/x"),
+        ("a person", person, ill("x", "HasRemediateMachineAnnotation")),
+        ("a condition that is good", net("True", 0), healthy_now()),
+        ("one that is bad for a while", net("False", NOW - 59), SUSPECT.to_owned()),
+        ("one that is bad for too long", net("False", NOW - 60), ill("x", "UnhealthyMachine")),
     ] {
         assert_eq!(decided(&world(checks.clone(), vec![machine("x", fields)])), expected, "{what}");
     }
@@ -216,9 +233,87 @@ fn h2_people_and_conditions_of_machines_say_that_one_is_unhealthy() {
     let cluster = crate::testing::cluster(json!({ "status": { "conditions": [ready] } }));
     assert_eq!(
         decided(&world(json!({}), vec![machine("x", none), cluster])),
-        suspect,
+        SUSPECT,
         "counted from when one can join"
     );
+}
+
+/// A Machine that an earlier pass has found ill.
+fn marked(name: &str, fields: Value) -> Value {
+    let mut machine = machine(
+        name,
+        json!({ "status": { "conditions": [
+        { "type": SUCCEEDED, "status": "False", "reason": "UnhealthyNode", "message": "Node x: Ready has been False for more than 300 s" },
+        { "type": OWNER_REMEDIATED, "status": "False", "reason": "WaitingForRemediation", "message": "waiting for MachineSet ms to replace it" },
+    ] } }),
+    );
+    merge(&mut machine, &fields);
+    machine
+}
+
+/// H4.
+#[test]
+fn h4_marks_are_written_once_and_go_when_the_machine_is_healthy_again() {
+    let ready = |status: &str, since: i64| json!({ "node": [{ "type": "Ready", "status": status, "lastTransitionTime": at(since).to_string() }] });
+    let none_left = json!({ "remediation": { "triggerIf": { "unhealthyLessThanOrEqualTo": 0 } } });
+    let withdrawn = "mark Machine n/x HealthCheckSucceeded=False UnhealthyNode".to_owned();
+    let (done, deleting) = (|| "done".to_owned(), json!({ "metadata": { "deletionTimestamp": at(NOW).to_string() } }));
+    let too_many = "blocked TooManyUnhealthy: 1 of 1 Machines are unhealthy, at most 0 may be: nothing is remediated";
+    for (what, spec, fields, expected) in [
+        ("nothing new", json!({}), ready("False", 0), done()),
+        ("healthy again", json!({}), ready("True", NOW), healthy_now()),
+        ("on its way to be ill in another way", json!({}), ready("Unknown", NOW), SUSPECT.to_owned()),
+        ("outside of the limit nobody is told to replace it", none_left.clone(), ready("False", 0), withdrawn.clone()),
+        ("the same while it is only suspect", none_left.clone(), ready("Unknown", NOW), withdrawn),
+        ("it goes already", json!({}), deleting.clone(), done()),
+        ("what goes for being ill counts until it is gone", none_left, deleting, too_many.to_owned()),
+    ] {
+        assert_eq!(decided(&world(spec, vec![marked("x", fields)])), expected, "{what}");
+    }
+    let mut again = world(json!({}), vec![broken("x"), healthy("y")]);
+    let mut fake = Fake { now: NOW, ..Fake::default() };
+    fake.converge(&mut again);
+    assert_eq!(fake.done, [ill("x", "NodeDeleted")], "said once");
+}
+
+/// H4.
+#[test]
+fn h4_of_what_nobody_can_ask_nothing_new_is_said() {
+    for (what, machine, expected) in [
+        ("healthy before", healthy("x"), "done".to_owned()),
+        ("unknown before", machine("x", json!({ "status": { "conditions": [] } })), "done".to_owned()),
+        ("ill before", marked("x", json!({})), "done".to_owned()),
+        (
+            "known to be deleted before",
+            machine(
+                "x",
+                json!({ "status": { "conditions": [{ "type": "NodeReady", "status": "False", "reason": "NodeDeleted" }] } }),
+            ),
+            ill("x", "NodeDeleted"),
+        ),
+    ] {
+        let mut world = world(json!({}), vec![machine]);
+        world.facts.nodes = None;
+        assert_eq!(decided(&world), expected, "{what}");
+    }
+}
+
+/// H4.
+#[test]
+fn h4_the_condition_says_who_is_to_replace_the_machine() {
+    for (owners, expected) in [
+        (owner(CORE, "MachineSet", "ms"), "waiting for MachineSet ms to replace it"),
+        (owner("g/v1", "Other", "o"), "waiting for Other o to replace it, which is not Hangar's to do"),
+        (json!([]), "nothing owns it that would make another one: delete it, or mend its Node"),
+    ] {
+        let mut machine = broken("x");
+        machine["metadata"]["ownerReferences"] = owners;
+        let steps = plan(&world(json!({}), vec![machine]), at(NOW)).steps;
+        let [crate::Step::Mark(marked)] = &steps[..] else { panic!("{steps:?}") };
+        let conditions = present(marked);
+        assert_eq!(find(&conditions, OWNER_REMEDIATED).unwrap().message, expected);
+        assert_eq!(find(&conditions, SUCCEEDED).unwrap().message, "Node x was deleted");
+    }
 }
 
 #[test]
