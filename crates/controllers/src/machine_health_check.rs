@@ -1,8 +1,11 @@
 //! MachineHealthCheck: reads the Machines of its cluster, and its Nodes as their watch has them.
 
+use std::sync::Arc;
+
 use hangar_api::kinds;
 use hangar_engine::pass::Controller;
-use hangar_engine::reads::{Read, cluster, members, read};
+use hangar_engine::reads::{Read, cluster, linked, members, read};
+use hangar_planner::machine_health_check::external::{self, Requests};
 use hangar_planner::machine_health_check::{Facts, MachineHealthChecks};
 use hangar_planner::step::ClusterName;
 use hangar_planner::{Reason, World};
@@ -13,6 +16,7 @@ use crate::Context;
 impl Controller<Context> for MachineHealthChecks {
     const READS: &'static [Read] = &[
         read(&[cluster()], &[]),
+        read(&[linked(external::template)], &[]),
         read(
             &[members::<kinds::Machine>()],
             &[
@@ -22,6 +26,8 @@ impl Controller<Context> for MachineHealthChecks {
                 "/status/nodeRef",
                 "/status/conditions[NodeReady]",
                 "/status/conditions[Ready]",
+                // Its own word: what was announced is looked for next.
+                "/status/conditions[ExternallyRemediated]",
             ],
         ),
     ];
@@ -31,6 +37,18 @@ impl Controller<Context> for MachineHealthChecks {
         // Before there is a kubeconfig, nobody can be asked.
         let nodes = context.tenants.nodes(&cluster).await;
         let nodes = nodes.map(|all| all.into_iter().map(|node| (node.name().to_owned(), node)).collect());
-        Ok(Facts { now, nodes })
+        Ok(Facts { now, nodes, requests: requests(context, world).await? })
     }
+}
+
+/// Of the few Machines that somebody else is to mend: a watch for them all would cost more.
+async fn requests(context: &Context, world: &World<MachineHealthChecks>) -> Result<Requests, Reason> {
+    let mut requests = Requests::default();
+    for machine in world.all::<kinds::Machine>().filter(|machine| external::is_asked_for(machine)) {
+        let Some(key) = external::request(world.object(), machine) else { continue };
+        let found = context.management().get(&key).await;
+        let found = found.map_err(|error| Reason::retry("RemediationUnknown", error.to_string()))?;
+        requests.0.insert(key, found.map(Arc::new));
+    }
+    Ok(requests)
 }

@@ -1,8 +1,8 @@
 //! MachineHealthCheck: which Machines are unhealthy, and whether they may be replaced.
-//! Flows: targets -> unhealthy ones -> marked as such -> within the limit, marked for their owner, which makes others. Holds: nothing is deleted here;
+//! Flows: targets -> unhealthy ones -> marked as such -> within the limit, marked for their owner, which makes others, or for somebody else who mends them ([`external`]). Holds: nothing is deleted here;
 //! outside of the limit nobody is asked to replace anything and the status says so; Machines that are paused or to be left alone are never touched.
-//! Not yet: external remediation.
 
+pub mod external;
 mod health;
 mod limits;
 mod marks;
@@ -29,8 +29,9 @@ type World = crate::World<MachineHealthChecks>;
 const SKIP_REMEDIATION_ANNOTATION: &str = "cluster.x-k8s.io/skip-remediation";
 const SUCCEEDED: &str = "HealthCheckSucceeded";
 const OWNER_REMEDIATED: &str = "OwnerRemediated";
+const EXTERNALLY_REMEDIATED: &str = "ExternallyRemediated";
 /// H4: what is said of Machines here, and by nobody else.
-pub const MARKS: [&str; 2] = [SUCCEEDED, OWNER_REMEDIATED];
+pub const MARKS: [&str; 3] = [SUCCEEDED, OWNER_REMEDIATED, EXTERNALLY_REMEDIATED];
 /// Conditions of Machines may be anybody's, and not all of them wake who looks at them.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
@@ -40,10 +41,13 @@ pub struct Facts {
     pub now: Timestamp,
     /// Of the cluster, by name; nothing if nobody can tell.
     pub nodes: Option<BTreeMap<String, Arc<Object>>>,
+    pub requests: external::Requests,
 }
 
 impl crate::Absorb for Facts {
-    fn absorb(&mut self, _effect: &crate::Effect) {}
+    fn absorb(&mut self, effect: &crate::Effect) {
+        self.requests.absorb(effect);
+    }
 }
 
 impl Planner for MachineHealthChecks {
@@ -52,7 +56,14 @@ impl Planner for MachineHealthChecks {
     const READY: bool = false;
 
     fn build(phases: Phases<'_, Self>) -> Phases<'_, Self> {
-        phases.then(not_built_yet).then_at(marks::written).then_at(limited).then_at(later)
+        phases
+            .facts()
+            .then(external::known)
+            .then_at(external::recovered)
+            .then_at(marks::written)
+            .then_at(external::asked)
+            .then_at(limited)
+            .then_at(later)
     }
 
     fn status(world: &World, progress: &Progress, report: &mut Report<MachineHealthCheck>) {
@@ -72,16 +83,11 @@ impl Planner for MachineHealthChecks {
     }
 
     fn recheck(world: &World, _now: Timestamp) -> Option<Duration> {
-        world.object().get("/spec/checks/unhealthyMachineConditions").is_array().then_some(LOOK_AGAIN)
+        let is_set = |pointer: &str| !world.object().get(pointer).is_null();
+        // Nor do requests, which are not watched.
+        let asks = is_set("/spec/remediation/templateRef") && world.facts.requests.0.values().next().is_some();
+        (asks || is_set("/spec/checks/unhealthyMachineConditions")).then_some(LOOK_AGAIN)
     }
-}
-
-fn not_built_yet(world: &World) -> Phase {
-    let remediation = world.object().get("/spec/remediation");
-    if remediation["templateRef"].is_object() {
-        return Phase::blocked("NotBuiltYet", "external remediation (spec.remediation.templateRef) is not built yet");
-    }
-    Phase::Done
 }
 
 /// H1: selected, of this cluster, and nobody asked to leave them alone.
@@ -95,18 +101,18 @@ pub(crate) fn is_left_alone(machine: &Object) -> bool {
     machine.annotation(PAUSED_ANNOTATION).is_some() || machine.annotation(SKIP_REMEDIATION_ANNOTATION).is_some()
 }
 
-fn says(machine: &Object, kind: &str, status: Status) -> bool {
-    find(&present(machine), kind).is_some_and(|condition| condition.status == status.to_string())
+fn says_false(machine: &Object, kind: &str) -> bool {
+    find(&present(machine), kind).is_some_and(|condition| condition.status == "False")
 }
 
 /// H4: a health check has found it unhealthy.
 fn is_marked(machine: &Object) -> bool {
-    says(machine, SUCCEEDED, Status::False)
+    says_false(machine, SUCCEEDED)
 }
 
 /// H4: its owner was told to replace it.
 pub(crate) fn is_being_remediated(machine: &Object) -> bool {
-    is_marked(machine) && says(machine, OWNER_REMEDIATED, Status::False)
+    is_marked(machine) && says_false(machine, OWNER_REMEDIATED)
 }
 
 fn unhealthy(world: &World, targets: &[&Object], now: Timestamp) -> usize {

@@ -8,7 +8,7 @@ use hangar_api::conditions::{Condition, find};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
-use super::{World, is_being_remediated, is_marked};
+use super::{World, external, is_being_remediated, is_marked};
 use crate::report::present;
 
 const REMEDIATE_ANNOTATION: &str = "cluster.x-k8s.io/remediate-machine";
@@ -48,7 +48,11 @@ impl Health {
 
 pub(super) fn health(world: &World, machine: &Object, now: Timestamp) -> Health {
     if machine.is_deleting() {
-        return if is_being_remediated(machine) { Health::Going } else { Health::Unclear };
+        return if is_being_remediated(machine) || external::is_asked_for(machine) {
+            Health::Going
+        } else {
+            Health::Unclear
+        };
     }
     let bad = |code, text: String| Health::Bad(Illness { code, text });
     if machine.annotation(REMEDIATE_ANNOTATION).is_some() {

@@ -8,21 +8,24 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::health::{Health, health};
-use super::{MARKS, OWNER_REMEDIATED, SUCCEEDED, World, limits, targets, unhealthy};
+use super::{EXTERNALLY_REMEDIATED, MARKS, OWNER_REMEDIATED, SUCCEEDED, World, external, limits, targets, unhealthy};
 use crate::report::present;
 use crate::{Phase, Step};
 
 pub(super) fn written(world: &World, now: Timestamp) -> Phase {
     let targets = targets(world);
     let allowed = limits::refusal(world, unhealthy(world, &targets, now), targets.len()).is_none();
-    Phase::steps(targets.into_iter().filter_map(|machine| mark(machine, &health(world, machine, now), allowed, now)))
+    Phase::steps(targets.into_iter().filter_map(|machine| mark(world, machine, allowed, now)))
 }
 
 /// The step that says something new of a Machine.
-fn mark(machine: &Object, health: &Health, allowed: bool, now: Timestamp) -> Option<Step> {
+fn mark(world: &World, machine: &Object, allowed: bool, now: Timestamp) -> Option<Step> {
     let mut said = present(machine);
     said.retain(|condition| MARKS.contains(&condition.kind.as_str()));
-    let wanted = wanted(machine, health, allowed, &said)?;
+    let waits = waits(world, machine);
+    // H3: who was asked for help already may go on.
+    let allowed = allowed || said.iter().any(|one| one.kind == EXTERNALLY_REMEDIATED && one.kind == waits.kind);
+    let wanted = wanted(machine, &health(world, machine, now), allowed.then_some(waits), &said)?;
     let words = |all: &[Condition]| -> Vec<[String; 4]> {
         let of = |one: &Condition| [&one.kind, &one.status, &one.reason, &one.message].map(Clone::clone);
         let mut words: Vec<_> = all.iter().map(of).collect();
@@ -38,15 +41,15 @@ fn mark(machine: &Object, health: &Health, allowed: bool, now: Timestamp) -> Opt
     Some(Step::Mark(marked))
 }
 
-fn wanted(machine: &Object, health: &Health, allowed: bool, said: &[Condition]) -> Option<Vec<Condition>> {
+fn wanted(machine: &Object, health: &Health, waits: Option<Condition>, said: &[Condition]) -> Option<Vec<Condition>> {
     match health {
         Health::Good => Some(vec![Condition::new(SUCCEEDED, Status::True, SUCCEEDED, "")]),
         Health::Bad(illness) => {
             let found = Condition::new(SUCCEEDED, Status::False, illness.code, illness.text.clone());
-            Some([found].into_iter().chain(allowed.then(|| to_be_replaced(machine))).collect())
+            Some([found].into_iter().chain(waits).collect())
         }
         // H3: whoever was told to replace it is told no more.
-        Health::Unclear | Health::Suspect(_) if !allowed && !machine.is_deleting() => {
+        Health::Unclear | Health::Suspect(_) if waits.is_none() && !machine.is_deleting() => {
             let rest: Vec<Condition> = said.iter().filter(|one| one.kind != OWNER_REMEDIATED).cloned().collect();
             (rest.len() < said.len()).then_some(rest)
         }
@@ -55,7 +58,10 @@ fn wanted(machine: &Object, health: &Health, allowed: bool, said: &[Condition]) 
 }
 
 /// MS5: it is for the owner to do so, if there is one that makes Machines.
-fn to_be_replaced(machine: &Object) -> Condition {
+fn waits(world: &World, machine: &Object) -> Condition {
+    if let Some(text) = external::words(world, machine) {
+        return Condition::new(EXTERNALLY_REMEDIATED, Status::False, "WaitingForRemediation", text);
+    }
     let text = match machine.controller() {
         Some(owner) if owner.is::<MachineSet>() => format!("waiting for MachineSet {} to replace it", owner.name),
         Some(owner) => format!("waiting for {} {} to replace it, which is not Hangar's to do", owner.kind, owner.name),

@@ -65,7 +65,7 @@ fn world(spec: Value, mut machines: Vec<Value>) -> World {
     );
     merge(&mut own["spec"], &spec);
     let mut world: World = crate::testing::world(own, machines);
-    world.facts = Facts { now: at(NOW), nodes: Some(nodes) };
+    world.facts = Facts { now: at(NOW), nodes: Some(nodes), ..Facts::default() };
     world
 }
 
@@ -316,9 +316,125 @@ fn h4_the_condition_says_who_is_to_replace_the_machine() {
     }
 }
 
+const METAL: &str = "infrastructure.cluster.x-k8s.io/v1beta2";
+
+fn external(kind: &str) -> Value {
+    json!({ "remediation": { "templateRef": { "kind": kind, "name": "t", "apiVersion": METAL } } })
+}
+
+fn template() -> Value {
+    let spec = json!({ "template": { "spec": { "strategy": { "type": "Reboot" } } } });
+    object(METAL, "Metal3RemediationTemplate", "t", json!({ "spec": spec }))
+}
+
+/// An ill Machine for which help was announced in an earlier pass.
+fn asked_for(name: &str, ready: &str) -> Value {
+    let mark = |kind: &str, reason: &str, message: String| json!({ "type": kind, "status": "False", "reason": reason, "message": message });
+    let text = format!("waiting for Metal3Remediation {name} to mend it");
+    machine(
+        name,
+        json!({
+            "status": { "conditions": [
+                mark(SUCCEEDED, "UnhealthyNode", format!("Node {name}: Ready has been False for more than 300 s")),
+                mark(EXTERNALLY_REMEDIATED, "WaitingForRemediation", text),
+            ] },
+            "node": [{ "type": "Ready", "status": ready, "lastTransitionTime": at(0).to_string() }],
+        }),
+    )
+}
+
+/// The requests as the API server has them: of whom, if there is one.
+fn with_requests(mut world: World, requests: &[(&str, Option<&str>)]) -> World {
+    for (name, owner_name) in requests {
+        let request = |of: &str| {
+            object(
+                METAL,
+                "Metal3Remediation",
+                name,
+                json!({ "metadata": { "ownerReferences": owner(CORE, "Machine", of) } }),
+            )
+        };
+        let request = owner_name.map(|of| crate::testing::shared(request(of)));
+        let key = hangar_api::ObjectKey::new("infrastructure.cluster.x-k8s.io", "Metal3Remediation", "n", name);
+        world.facts.requests.0.insert(key, request);
+    }
+    world
+}
+
+/// H4.
 #[test]
-fn what_is_not_built_yet_says_so() {
-    let external = json!({ "remediation": { "templateRef": { "kind": "X", "name": "x", "apiVersion": "g/v1" } } });
-    let expected = "blocked NotBuiltYet: external remediation (spec.remediation.templateRef) is not built yet";
-    assert_eq!(decided(&world(external, vec![broken("x")])), expected);
+fn h4_help_is_asked_for_from_the_template_and_no_longer_when_the_machine_is_well() {
+    let spec = || external("Metal3RemediationTemplate");
+    let announced =
+        "mark Machine n/x HealthCheckSucceeded=False NodeDeleted, ExternallyRemediated=False WaitingForRemediation";
+    let create = "create Metal3Remediation n/x";
+    let none = "blocked RemediationTemplateNotFound: there is no Metal3RemediationTemplate t, from which remediation is asked for";
+    let unknown = "blocked InvalidTemplateRef: spec.remediation.templateRef: Machine is not a template of a kind that Hangar serves";
+    let foreign =
+        "mark Machine n/x HealthCheckSucceeded=False UnhealthyNode, ExternallyRemediated=False WaitingForRemediation";
+    for (what, spec, machines, requests, expected) in [
+        ("announced first", spec(), vec![broken("x"), template()], vec![], announced.to_owned()),
+        ("then asked for", spec(), vec![asked_for("x", "False"), template()], vec![("x", None)], create.to_owned()),
+        ("no template", spec(), vec![asked_for("x", "False")], vec![("x", None)], none.to_owned()),
+        ("no template of a kind that is known", external("Machine"), vec![broken("x")], vec![], unknown.to_owned()),
+        ("asked for", spec(), vec![asked_for("x", "False"), template()], vec![("x", Some("x"))], "done".to_owned()),
+        (
+            "somebody else's",
+            spec(),
+            vec![asked_for("x", "False"), template()],
+            vec![("x", Some("o"))],
+            foreign.to_owned(),
+        ),
+        (
+            "well again",
+            spec(),
+            vec![asked_for("x", "True"), template()],
+            vec![("x", Some("x"))],
+            "delete Metal3Remediation n/x".to_owned(),
+        ),
+        ("well again, and gone", spec(), vec![asked_for("x", "True"), template()], vec![("x", None)], healthy_now()),
+        (
+            "somebody else's stays",
+            spec(),
+            vec![asked_for("x", "True"), template()],
+            vec![("x", Some("o"))],
+            healthy_now(),
+        ),
+    ] {
+        assert_eq!(decided(&with_requests(world(spec, machines), &requests)), expected, "{what}");
+    }
+    let world = with_requests(world(spec(), vec![asked_for("x", "False"), template()]), &[("x", None)]);
+    let steps = plan(&world, at(NOW)).steps;
+    let [crate::Step::Create(request)] = &steps[..] else { panic!("{steps:?}") };
+    assert_eq!(request.get("/spec"), &json!({ "strategy": { "type": "Reboot" } }));
+    assert_eq!(request.label("cluster.x-k8s.io/cluster-name"), Some("c"));
+    assert_eq!(request.annotation("cluster.x-k8s.io/cloned-from-name"), Some("t"));
+    assert!(request.is_owned_by("x-uid"), "it goes with the Machine");
+}
+
+/// H5.
+#[test]
+fn h5_one_that_is_asked_for_keeps_nobody_else_waiting() {
+    let machines = ["a", "b", "c", "d"].map(|name| asked_for(name, "False")).to_vec();
+    let requests = [("a", Some("a")), ("b", Some("other")), ("c", None), ("d", None)];
+    let spec = external("Metal3RemediationTemplate");
+    let mut world = with_requests(world(spec, [machines, vec![broken("e"), template()]].concat()), &requests);
+    let mut fake = Fake { now: NOW, ..Fake::default() };
+    fake.converge(&mut world);
+    let created: Vec<&String> = fake.done.iter().filter(|step| step.starts_with("create")).collect();
+    assert_eq!(created, ["create Metal3Remediation n/c", "create Metal3Remediation n/d"]);
+    assert!(fake.done.iter().any(|step| step.starts_with("mark Machine n/e")), "{:?}", fake.done);
+}
+
+/// H3.
+#[test]
+fn h3_nobody_else_is_asked_outside_of_the_limit_and_who_was_asked_may_go_on() {
+    let mut spec = external("Metal3RemediationTemplate");
+    spec["remediation"]["triggerIf"] = json!({ "unhealthyLessThanOrEqualTo": 1 });
+    let machines = vec![asked_for("x", "False"), asked_for("y", "False"), broken("z"), template()];
+    let mut world = with_requests(world(spec, machines), &[("x", Some("x")), ("y", None)]);
+    let mut fake = Fake { now: NOW, ..Fake::default() };
+    let plan = fake.converge(&mut world);
+    assert!(said(&plan).starts_with("blocked TooManyUnhealthy"), "{}", said(&plan));
+    assert_eq!(fake.done, ["mark Machine n/z HealthCheckSucceeded=False NodeDeleted"]);
 }

@@ -143,6 +143,33 @@ async fn h2_any_condition_of_a_node_counts() {
     goes(simulation).await;
 }
 
+/// H4: somebody else mends Machines; here it is a person who turns a server on again.
+#[tokio::test(start_paused = true)]
+async fn h4_somebody_else_is_asked_and_no_longer_when_the_machines_are_well() {
+    let simulation = looked_after(155, None).await;
+    let (group, api_version) = ("infrastructure.cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io/v1beta2");
+    let (kind, metadata) = ("Metal3RemediationTemplate", json!({ "name": "reboot", "namespace": NAMESPACE }));
+    let spec = json!({ "template": { "spec": { "strategy": { "type": "Reboot" } } } });
+    let template = json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec });
+    simulation.apply(&template).await;
+    let mut external = check();
+    external["spec"]["remediation"]["templateRef"] =
+        json!({ "apiVersion": api_version, "kind": kind, "name": "reboot" });
+    simulation.apply(&external).await;
+    let (before, silent) = (names(&simulation), nodes(&simulation, 2));
+    let requests = || simulation.management.list(group, "Metal3Remediation");
+    answer(&simulation, &silent, false);
+    simulation.until("help is asked for", || requests().len() == 2).await;
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    assert_eq!((requests().len(), names(&simulation)), (2, before.clone()), "nothing is replaced");
+    answer(&simulation, &silent, true);
+    simulation.until("nobody is asked any more", || requests().is_empty()).await;
+    recovers(&simulation, &before, WORKERS).await;
+    assert_eq!(marked(&simulation, "ExternallyRemediated", "False"), 0);
+    simulation.management.delete(group, kind, NAMESPACE, "reboot");
+    goes(simulation).await;
+}
+
 /// The process dies at one of the steps with which two Machines are replaced.
 async fn dies(at: i64) -> i64 {
     // Nothing is counted before the Nodes fall silent.
@@ -160,14 +187,14 @@ async fn dies(at: i64) -> i64 {
 }
 
 #[test]
-fn a_death_at_any_tenth_step_of_a_remediation_does_no_harm() {
+fn a_death_at_every_twentieth_step_of_a_remediation_does_no_harm() {
     let run = |at: i64| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(dies(at))
     };
     let calls = run(-1);
     assert!(calls > 50, "the steps were not counted");
-    for at in (0..calls).step_by(10) {
+    for at in (0..calls).step_by(20) {
         println!("death at call {at} of {calls}");
         run(at);
     }
