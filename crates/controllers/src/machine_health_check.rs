@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hangar_api::kinds;
+use hangar_api::{Object, kinds};
 use hangar_engine::pass::Controller;
 use hangar_engine::reads::{Read, cluster, linked, members, read};
 use hangar_planner::machine_health_check::external::{self, Requests};
@@ -36,7 +36,11 @@ impl Controller<Context> for MachineHealthChecks {
         let cluster = ClusterName { namespace: world.object().namespace().to_owned(), name: world.cluster_name() };
         // Before there is a kubeconfig, nobody can be asked.
         let nodes = context.tenants.nodes(&cluster).await;
-        let nodes = nodes.map(|all| all.into_iter().map(|node| (node.name().to_owned(), node)).collect());
+        let names = |node: &Object| [node.text("/spec/providerID"), node.name()].map(str::to_owned);
+        let nodes = nodes.map(|all| {
+            let named = all.into_iter().flat_map(|node| names(&node).map(|name| (name, node.clone())));
+            named.filter(|(name, _)| !name.is_empty()).collect()
+        });
         Ok(Facts { now, nodes, requests: requests(context, world).await? })
     }
 }

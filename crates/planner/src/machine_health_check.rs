@@ -5,19 +5,18 @@
 pub mod external;
 mod health;
 mod limits;
-mod marks;
+pub(crate) mod marks;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hangar_api::conditions::{Condition, Status, find};
+use hangar_api::conditions::{Condition, Status};
 use hangar_api::kinds::{Machine, MachineHealthCheck};
 use hangar_api::names::PAUSED_ANNOTATION;
 use hangar_api::{Object, selector};
 use jiff::Timestamp;
 
-use crate::report::present;
 use crate::{Phase, Phases, Planner, Progress, Report};
 
 use health::{Health, health};
@@ -39,7 +38,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     pub now: Timestamp,
-    /// Of the cluster, by name; nothing if nobody can tell.
+    /// Of the cluster, by name and by provider id; nothing if nobody can tell.
     pub nodes: Option<BTreeMap<String, Arc<Object>>>,
     pub requests: external::Requests,
 }
@@ -102,7 +101,8 @@ pub(crate) fn is_left_alone(machine: &Object) -> bool {
 }
 
 fn says_false(machine: &Object, kind: &str) -> bool {
-    find(&present(machine), kind).is_some_and(|condition| condition.status == "False")
+    let mut all = machine.get("/status/conditions").as_array().into_iter().flatten();
+    all.any(|condition| condition["type"] == kind && condition["status"] == "False")
 }
 
 /// H4: a health check has found it unhealthy.

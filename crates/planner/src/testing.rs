@@ -221,14 +221,8 @@ impl Fake {
                 vec![self.written(current, fields)]
             }
             Step::Mark(object) => {
-                let mut current = find(&object.key()).unwrap().clone();
-                let list = current.0["status"]["conditions"].as_array().cloned().unwrap_or_default();
-                let others = list.into_iter().filter(|one| {
-                    !crate::machine_health_check::MARKS.contains(&one["type"].as_str().unwrap_or_default())
-                });
-                let said = object.get("/status/conditions").as_array().cloned().unwrap_or_default();
-                current.0["status"]["conditions"] = others.chain(said).collect();
-                vec![Effect::Applied(Arc::new(current))]
+                let current = find(&object.key()).unwrap();
+                vec![Effect::Applied(Arc::new(crate::machine_health_check::marks::merged(current, object)))]
             }
             Step::Delete { key, uid, .. } => {
                 let current = find(key).unwrap();

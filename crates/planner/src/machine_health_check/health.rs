@@ -106,8 +106,7 @@ fn node<'a>(world: &'a World, machine: &Object) -> Option<Option<&'a Arc<Object>
     let nodes = world.facts.nodes.as_ref()?;
     let (id, name) = (machine.text("/spec/providerID"), machine.text("/status/nodeRef/name"));
     // One that registers under another name is still there.
-    let same = |node: &&Arc<Object>| !id.is_empty() && node.text("/spec/providerID") == id;
-    Some(nodes.get(name).or_else(|| nodes.values().find(same)))
+    Some(nodes.get(id).or_else(|| nodes.get(name)))
 }
 
 fn is_known_deleted(machine: &Object) -> bool {

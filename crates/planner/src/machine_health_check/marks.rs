@@ -69,3 +69,14 @@ fn waits(world: &World, machine: &Object) -> Condition {
     };
     Condition::new(OWNER_REMEDIATED, Status::False, "WaitingForRemediation", text)
 }
+
+/// As an API server has the object when it was marked.
+#[cfg(test)]
+pub(crate) fn merged(current: &Object, marked: &Object) -> Object {
+    let mut all = present(current);
+    all.retain(|condition| !MARKS.contains(&condition.kind.as_str()));
+    all.extend(present(marked));
+    let mut merged = current.clone();
+    merged.0["status"]["conditions"] = json!(all);
+    merged
+}

@@ -1,7 +1,10 @@
 use serde_json::{Value, json};
 
+use hangar_api::conditions::find;
+
 use super::*;
 use crate::plan;
+use crate::report::present;
 use crate::testing::{CORE, Fake, at, condition, merge, object, owner, said};
 
 const NOW: i64 = 10_000;
@@ -249,6 +252,18 @@ fn marked(name: &str, fields: Value) -> Value {
     );
     merge(&mut machine, &fields);
     machine
+}
+
+/// H2.
+#[test]
+fn h2_a_node_that_registers_under_another_name_is_not_deleted() {
+    let machine = machine("x", json!({ "spec": { "providerID": "openstack:///x" }, "node": null }));
+    let mut world = world(json!({}), vec![machine]);
+    assert_eq!(decided(&world), ill("x", "NodeDeleted"));
+    let node =
+        object("v1", "Node", "renamed", json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } }));
+    world.facts.nodes.as_mut().unwrap().insert("openstack:///x".to_owned(), crate::testing::shared(node));
+    assert_eq!(decided(&world), "done");
 }
 
 /// H4.
