@@ -22,9 +22,12 @@ impl Executor for Context {
                 data_stores::call(self, &store, &call).await.map(|()| Effect::DataStore(call))
             }
             Step::Tenant { cluster, call } => self.tenant(&cluster, &call, now).await,
-            Step::Create(_) | Step::CreateOnce(_) | Step::Apply(_) | Step::Patch { .. } | Step::Delete { .. } => {
-                act_on_management(self.management(), step).await
-            }
+            Step::Create(_)
+            | Step::CreateOnce(_)
+            | Step::Apply(_)
+            | Step::Patch { .. }
+            | Step::Mark(_)
+            | Step::Delete { .. } => act_on_management(self.management(), step).await,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use hangar_api::kinds;
 use hangar_engine::pass::Controller;
-use hangar_engine::reads::{Read, cluster, owned, read, reference};
+use hangar_engine::reads::{Read, cluster, owned, owner, read, reference};
 use hangar_planner::machine_set::MachineSets;
 use hangar_planner::names::Names;
 use hangar_planner::{Reason, World};
@@ -19,8 +19,14 @@ impl Controller<Context> for MachineSets {
         ),
         read(
             &[owned::<kinds::Machine>()],
-            &["/status/conditions[Ready]", "/status/conditions[Available]", "/metadata/annotations"],
+            &[
+                "/status/conditions[Ready]",
+                "/status/conditions[Available]",
+                "/status/conditions[OwnerRemediated]",
+                "/metadata/annotations",
+            ],
         ),
+        read(&[owner::<kinds::MachineDeployment>()], &["/spec/remediation"]),
         read(&[owned::<kinds::Machine>(), reference("/spec/bootstrap/configRef")], &[]),
         read(&[owned::<kinds::Machine>(), reference("/spec/infrastructureRef")], &[]),
         read(&[reference("/spec/template/spec/bootstrap/configRef")], &[]),

@@ -17,6 +17,8 @@ use crate::received::Received;
 
 const MANAGER: &str = "hangar";
 const STATUS_MANAGER: &str = "hangar-status";
+/// Whose conditions stay when the object's own controller writes its status.
+const HEALTH_MANAGER: &str = "hangar-health";
 
 /// Why the API server did not do what we asked for.
 #[derive(Debug, thiserror::Error)]
@@ -256,6 +258,15 @@ impl Management {
             self.unconfirmed().remove(&key);
         }
         answer.map(Some)
+    }
+
+    /// Conditions in a status that another controller writes: those that this object has, instead of those of the last time.
+    pub async fn mark(&self, object: &Object) -> Result<Arc<Object>, ApiError> {
+        let key = object.key();
+        self.counts.add("mark", &key.kind);
+        let params = PatchParams::apply(HEALTH_MANAGER).force();
+        let answer = api_of(&self.client, object).patch_status(object.name(), &params, &Patch::Apply(&object.0)).await;
+        self.absorb(&key, answer)
     }
 
     fn unconfirmed(&self) -> MutexGuard<'_, BTreeSet<ObjectKey>> {

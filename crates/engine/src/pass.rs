@@ -306,6 +306,11 @@ pub async fn act_on_management(management: &Management, step: Step) -> Result<Ef
             .await
             .map(Effect::Applied)
             .map_err(reason),
+        Step::Mark(object) => match management.mark(&object).await {
+            // Nobody is left to be spoken of.
+            Err(ApiError::NotFound { .. }) => Ok(Effect::Deleted { key: object.key(), left: None }),
+            answer => answer.map(Effect::Applied).map_err(reason),
+        },
         Step::Delete { key, uid, resource_version } => {
             let left = management.delete(&key, &uid, resource_version).await.map_err(reason)?;
             Ok(Effect::Deleted { key, left })

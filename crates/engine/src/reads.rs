@@ -105,6 +105,11 @@ pub const fn named(group: &'static str, kind: &'static str, name: fn(&Object) ->
     Hop { kind: Some((group, kind)), way: Way::Link(Link::Named(name)) }
 }
 
+/// The same for an object of any kind.
+pub const fn linked(name: fn(&Object) -> Option<ObjectKey>) -> Hop {
+    Hop { kind: None, way: Way::Link(Link::Named(name)) }
+}
+
 /// Objects of this kind that name it; they declare how.
 pub const fn linked_by<K: Kind>() -> Hop {
     Hop { kind: of::<K>(), way: Way::LinkedBy }

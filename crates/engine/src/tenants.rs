@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
-use hangar_api::kinds::{Cluster, Machine};
+use hangar_api::kinds::{Cluster, Machine, MachineHealthCheck};
 use hangar_api::kubeconfig::InlineKubeconfig;
 use hangar_api::{Kind as _, Object, ObjectKey, references};
 use hangar_planner::hosted;
@@ -271,12 +271,16 @@ async fn watch(
     }
 }
 
-/// The Machine of a Node, or all of the cluster.
+/// The Machine of a Node, or all of the cluster; and whoever checks the health of Nodes.
 fn wake(cache: &Cache, cluster: &ClusterName, node: Option<&Object>, wakes: &mpsc::UnboundedSender<ObjectKey>) {
     for machine in cache.of_cluster(&cluster.namespace, &cluster.name, Machine::GROUP, Machine::KIND) {
         if concerns(&machine, node) {
             drop(wakes.send(ObjectKey::of::<Machine>(machine.namespace(), machine.name())));
         }
+    }
+    let (group, kind) = (MachineHealthCheck::GROUP, MachineHealthCheck::KIND);
+    for check in cache.of_cluster(&cluster.namespace, &cluster.name, group, kind) {
+        drop(wakes.send(check.key()));
     }
 }
 

@@ -1,39 +1,52 @@
 //! MachineHealthCheck: which Machines are unhealthy, and whether they may be replaced.
-//! Flows: targets -> unhealthy ones -> within the limit -> deleted, so that their set makes others. Holds: outside of the limit nothing is
-//! touched and the status says so; Machines that nobody would replace, that are paused or marked to be left alone are never touched.
-//! Built so far: Nodes that are gone or never came, the Node's condition Ready and conditions of the Machine with their timeouts, limits and ranges.
-//! Not yet: external remediation.
+//! Flows: targets -> unhealthy ones -> marked as such -> within the limit, marked for their owner, which makes others, or for somebody else who mends them ([`external`]). Holds: nothing is deleted here;
+//! outside of the limit nobody is asked to replace anything and the status says so; Machines that are paused or to be left alone are never touched.
 
+pub mod external;
+mod health;
+mod limits;
+pub(crate) mod marks;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use hangar_api::conditions::{Condition, Status, find};
+use hangar_api::conditions::{Condition, Status};
 use hangar_api::kinds::{Machine, MachineHealthCheck};
 use hangar_api::names::PAUSED_ANNOTATION;
 use hangar_api::{Object, selector};
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use serde_json::Value;
+use jiff::Timestamp;
 
-use crate::report::present;
-use crate::{Phase, Phases, Planner, Progress, Report, intent};
+use crate::{Phase, Phases, Planner, Progress, Report};
+
+use health::{Health, health};
 
 pub struct MachineHealthChecks;
 
 type World = crate::World<MachineHealthChecks>;
 
 const SKIP_REMEDIATION_ANNOTATION: &str = "cluster.x-k8s.io/skip-remediation";
-const REMEDIATE_ANNOTATION: &str = "cluster.x-k8s.io/remediate-machine";
-/// H2.
-const NODE_STARTUP_SECONDS: i64 = 600;
+const SUCCEEDED: &str = "HealthCheckSucceeded";
+const OWNER_REMEDIATED: &str = "OwnerRemediated";
+const EXTERNALLY_REMEDIATED: &str = "ExternallyRemediated";
+/// H4: what is said of Machines here, and by nobody else.
+pub const MARKS: [&str; 3] = [SUCCEEDED, OWNER_REMEDIATED, EXTERNALLY_REMEDIATED];
+/// Conditions of Machines may be anybody's, and not all of them wake who looks at them.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// The time of the pass: health is a matter of how long.
-#[derive(Debug, Clone, Copy, Default)]
+/// The time of the pass, as health is a matter of how long, and the Nodes.
+#[derive(Debug, Clone, Default)]
 pub struct Facts {
     pub now: Timestamp,
+    /// Of the cluster, by name and by provider id; nothing if nobody can tell.
+    pub nodes: Option<BTreeMap<String, Arc<Object>>>,
+    pub requests: external::Requests,
 }
 
 impl crate::Absorb for Facts {
-    fn absorb(&mut self, _effect: &crate::Effect) {}
+    fn absorb(&mut self, effect: &crate::Effect) {
+        self.requests.absorb(effect);
+    }
 }
 
 impl Planner for MachineHealthChecks {
@@ -42,13 +55,20 @@ impl Planner for MachineHealthChecks {
     const READY: bool = false;
 
     fn build(phases: Phases<'_, Self>) -> Phases<'_, Self> {
-        phases.then(not_built_yet).then_at(remediate).then_at(later)
+        phases
+            .facts()
+            .then(external::known)
+            .then_at(external::recovered)
+            .then_at(marks::written)
+            .then_at(external::asked)
+            .then_at(limited)
+            .then_at(later)
     }
 
     fn status(world: &World, progress: &Progress, report: &mut Report<MachineHealthCheck>) {
-        let (targets, now) = (targets(world), world.facts.now);
-        let unhealthy = targets.iter().filter(|machine| health(world, machine, now) == Health::Bad).count();
-        let allowed = limits(world, targets.len()).map_or(0, |(_, most)| most);
+        let targets = targets(world);
+        let unhealthy = unhealthy(world, &targets, world.facts.now);
+        let allowed = limits::limits(world, targets.len()).map_or(0, |(_, most)| most);
         report.status.expected_machines = Some(targets.len() as i32);
         report.status.current_healthy = Some((targets.len() - unhealthy) as i32);
         report.status.remediations_allowed = Some(allowed.saturating_sub(unhealthy) as i32);
@@ -60,145 +80,48 @@ impl Planner for MachineHealthChecks {
             _ => Condition::new("RemediationAllowed", Status::True, "RemediationAllowed", ""),
         });
     }
-}
 
-/// What a look at a Machine comes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Health {
-    Good,
-    /// Not good, and so it will be bad after this time.
-    Suspect(SignedDuration),
-    Bad,
-}
-
-fn not_built_yet(world: &World) -> Phase {
-    let remediation = world.object().get("/spec/remediation");
-    if remediation["templateRef"].is_object() {
-        return Phase::blocked("NotBuiltYet", "external remediation (spec.remediation.templateRef) is not built yet");
+    fn recheck(world: &World, _now: Timestamp) -> Option<Duration> {
+        let is_set = |pointer: &str| !world.object().get(pointer).is_null();
+        // Nor do requests, which are not watched.
+        let asks = is_set("/spec/remediation/templateRef") && world.facts.requests.0.values().next().is_some();
+        (asks || is_set("/spec/checks/unhealthyMachineConditions")).then_some(LOOK_AGAIN)
     }
-    Phase::Done
 }
 
 /// H1: selected, of this cluster, and nobody asked to leave them alone.
 fn targets(world: &World) -> Vec<&Object> {
     let selected = |machine: &&Object| selector::matches(world.object().get("/spec/selector"), &machine.labels());
-    let left_alone = |machine: &&Object| {
-        machine.annotation(PAUSED_ANNOTATION).is_some() || machine.annotation(SKIP_REMEDIATION_ANNOTATION).is_some()
-    };
-    world.all::<Machine>().filter(selected).filter(|machine| !left_alone(machine)).collect()
+    world.all::<Machine>().filter(selected).filter(|machine| !is_left_alone(machine)).collect()
 }
 
-/// H2.
-fn health(world: &World, machine: &Object, now: Timestamp) -> Health {
-    if machine.is_deleting() {
-        return Health::Good;
-    }
-    if machine.annotation(REMEDIATE_ANNOTATION).is_some() {
-        return Health::Bad;
-    }
-    let conditions = present(machine);
-    let node = conditions.iter().find(|condition| condition.kind == "NodeReady");
-    let since = |text: &str| text.parse::<Timestamp>().map_or(SignedDuration::ZERO, |at| now.duration_since(at));
-    let after = |seconds: i64, passed: SignedDuration| match SignedDuration::from_secs(seconds).saturating_sub(passed) {
-        left if left > SignedDuration::ZERO => Health::Suspect(left),
-        _ => Health::Bad,
-    };
-    let of_machine = worst(world.object().get("/spec/checks/unhealthyMachineConditions"), &conditions, now);
-    if of_machine != Health::Good {
-        return of_machine;
-    }
-    if machine.text("/status/nodeRef/name").is_empty() {
-        let seconds = world.object().get("/spec/checks/nodeStartupTimeoutSeconds").as_i64();
-        return match seconds.unwrap_or(NODE_STARTUP_SECONDS) {
-            0 => Health::Good,
-            seconds => after(seconds, since(machine.text("/metadata/creationTimestamp")).min(startable(world, now))),
-        };
-    }
-    match node {
-        Some(node) if node.reason == "NodeDeleted" => Health::Bad,
-        // Nobody could ask: that says nothing about the Node, and a whole cluster would be replaced at once.
-        Some(node) if node.reason == "ConnectionDown" => Health::Good,
-        Some(node) if !node.is_true() => match timeout(world, &node.status) {
-            Some(seconds) => after(seconds, since(node.last_transition_time.as_deref().unwrap_or_default())),
-            None => Health::Good,
-        },
-        _ => Health::Good,
-    }
+/// H1: whatever was said of it before.
+pub(crate) fn is_left_alone(machine: &Object) -> bool {
+    machine.annotation(PAUSED_ANNOTATION).is_some() || machine.annotation(SKIP_REMEDIATION_ANNOTATION).is_some()
 }
 
-/// A Machine's own conditions, each with its timeout.
-fn worst(checks: &Value, conditions: &[Condition], now: Timestamp) -> Health {
-    let looked_at = checks.as_array().into_iter().flatten().filter_map(|check| {
-        let found = conditions.iter().find(|one| check["type"] == *one.kind && check["status"] == *one.status)?;
-        let since: Timestamp = found.last_transition_time.as_deref()?.parse().ok()?;
-        let timeout = SignedDuration::from_secs(check["timeoutSeconds"].as_i64().unwrap_or(0));
-        Some(timeout.saturating_sub(now.duration_since(since)))
-    });
-    match looked_at.min() {
-        Some(left) if left > SignedDuration::ZERO => Health::Suspect(left),
-        Some(_) => Health::Bad,
-        None => Health::Good,
-    }
+fn says_false(machine: &Object, kind: &str) -> bool {
+    let mut all = machine.get("/status/conditions").as_array().into_iter().flatten();
+    all.any(|condition| condition["type"] == kind && condition["status"] == "False")
 }
 
-/// For how long the cluster has had what a Node needs to join.
-fn startable(world: &World, now: Timestamp) -> SignedDuration {
-    let conditions = world.cluster().map(present).unwrap_or_default();
-    let needed = ["ControlPlaneInitialized", "InfrastructureReady"];
-    let since = needed.iter().filter_map(|kind| {
-        let condition = find(&conditions, kind).filter(|condition| condition.is_true())?;
-        Some(now.duration_since(condition.last_transition_time.as_deref()?.parse().ok()?))
-    });
-    since.min().unwrap_or(SignedDuration::MAX)
+/// H4: a health check has found it unhealthy.
+fn is_marked(machine: &Object) -> bool {
+    says_false(machine, SUCCEEDED)
 }
 
-/// How long a Node may be in this state, if the check says anything about it.
-fn timeout(world: &World, status: &str) -> Option<i64> {
-    let checks = world.object().get("/spec/checks/unhealthyNodeConditions").as_array().into_iter().flatten();
-    let matching = checks.filter(|check| check["type"] == "Ready" && check["status"] == status);
-    matching.filter_map(|check| check["timeoutSeconds"].as_i64()).min()
+/// H4: its owner was told to replace it.
+pub(crate) fn is_being_remediated(machine: &Object) -> bool {
+    is_marked(machine) && says_false(machine, OWNER_REMEDIATED)
 }
 
-/// H3: how many must and may be unhealthy for something to be done about it; nothing if that cannot be understood.
-fn limits(world: &World, targets: usize) -> Option<(usize, usize)> {
-    let remediation = world.typed().spec.remediation.as_ref();
-    let Some(trigger) = remediation.and_then(|remediation| remediation.trigger_if.as_ref()) else {
-        return Some((0, targets));
-    };
-    if let Some(range) = &trigger.unhealthy_in_range {
-        let (least, most) = range.strip_prefix('[')?.strip_suffix(']')?.split_once('-')?;
-        let (least, most) = (least.trim().parse().ok()?, most.trim().parse().ok()?);
-        return (least <= most).then_some((least, most));
-    }
-    match &trigger.unhealthy_less_than_or_equal_to {
-        Some(IntOrString::Int(number)) => Some((0, usize::try_from(*number).unwrap_or(0))),
-        Some(IntOrString::String(text)) => {
-            let percent: usize = text.trim_end_matches('%').parse().unwrap_or(0);
-            Some((0, targets.saturating_mul(percent) / 100))
-        }
-        None => Some((0, targets)),
-    }
+fn unhealthy(world: &World, targets: &[&Object], now: Timestamp) -> usize {
+    targets.iter().filter(|machine| health(world, machine, now).counts(machine)).count()
 }
 
-fn remediate(world: &World, now: Timestamp) -> Phase {
+fn limited(world: &World, now: Timestamp) -> Phase {
     let targets = targets(world);
-    let unhealthy: Vec<&Object> =
-        targets.iter().copied().filter(|machine| health(world, machine, now) == Health::Bad).collect();
-    let count = format!("{} of {} Machines are unhealthy", unhealthy.len(), targets.len());
-    let Some((least, most)) = limits(world, targets.len()) else {
-        let text = "spec.remediation.triggerIf.unhealthyInRange must be two numbers, such as [1-3]";
-        return Phase::blocked("InvalidRange", text);
-    };
-    if unhealthy.len() > most {
-        return Phase::blocked("TooManyUnhealthy", format!("{count}, at most {most} may be: nothing is remediated"));
-    }
-    if !unhealthy.is_empty() && unhealthy.len() < least {
-        let text = format!("{count}, remediation begins with {least}: nothing is remediated");
-        return Phase::blocked("TooFewUnhealthy", text);
-    }
-    // Without a set nobody would make another one.
-    let replaceable = unhealthy.into_iter().filter(|machine| machine.controller().is_some());
-    Phase::steps(replaceable.filter_map(intent::delete_as_seen))
+    limits::refusal(world, unhealthy(world, &targets, now), targets.len()).map_or(Phase::Done, Phase::Blocked)
 }
 
 /// The next moment at which a Machine may be unhealthy.

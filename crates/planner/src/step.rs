@@ -21,6 +21,8 @@ pub enum Step {
     Apply(Object),
     /// Change these fields of an object that somebody else made; lists are whole, hence the version they were read at.
     Patch { key: ObjectKey, uid: String, resource_version: Option<String>, fields: Value },
+    /// Conditions that a health check says of an object whose status is another controller's: these, and none of the same sort beside them.
+    Mark(Object),
     /// Delete this object, if it is still the one with this UID and, where it matters, still as it was seen.
     Delete { key: ObjectKey, uid: String, resource_version: Option<String> },
     /// Make keys and certificates and store them as this Secret.

@@ -90,12 +90,19 @@ pub fn said(plan: &Plan) -> String {
     }
 }
 
+/// Conditions with status and reason.
+fn marks(object: &Object) -> String {
+    let all = crate::report::present(object).into_iter();
+    all.map(|one| format!("{}={} {}", one.kind, one.status, one.reason)).collect::<Vec<_>>().join(", ")
+}
+
 /// A step in a few words.
 pub fn step(step: &Step) -> String {
     match step {
         Step::Create(object) | Step::CreateOnce(object) => format!("create {}", object.key()),
         Step::Apply(object) => format!("apply {}", object.key()),
         Step::Patch { key, fields, .. } => format!("patch {key} {fields}"),
+        Step::Mark(object) => format!("mark {} {}", object.key(), marks(object)),
         Step::Delete { key, .. } => format!("delete {key}"),
         Step::Issue(issue) => format!("issue {}", issue.secret.key()),
         Step::Cloud { call, .. } => match call {
@@ -212,6 +219,10 @@ impl Fake {
                     assert_eq!(current.resource_version(), version, "{key} has changed since");
                 }
                 vec![self.written(current, fields)]
+            }
+            Step::Mark(object) => {
+                let current = find(&object.key()).unwrap();
+                vec![Effect::Applied(Arc::new(crate::machine_health_check::marks::merged(current, object)))]
             }
             Step::Delete { key, uid, .. } => {
                 let current = find(key).unwrap();

@@ -87,6 +87,18 @@ impl Tenants {
         here.map(|pod| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
     }
 
+    /// The kubelet of a Node stops or comes back, as the tenant's node controller tells it a while later.
+    pub fn kubelet_answers(&self, node: &str, answers: bool) {
+        let since = jiff::Timestamp::from_second((self.0.clock)().as_second()).unwrap().to_string();
+        for api in self.apis() {
+            api.edit("", "Node", "", node, |node| {
+                let status = if answers { "True" } else { "Unknown" };
+                node["status"]["conditions"] =
+                    json!([{ "type": "Ready", "status": status, "lastTransitionTime": since }]);
+            });
+        }
+    }
+
     fn is_running(&self, server: &str) -> bool {
         self.0.running.lock().unwrap().contains_key(server)
     }

@@ -4,6 +4,7 @@
 
 mod machine;
 mod preflight;
+mod remediation;
 
 use std::time::Duration;
 
@@ -44,6 +45,7 @@ impl Planner for MachineSets {
             .then(owner)
             .then(complete)
             .then(in_place)
+            .then(remediation::unhealthy)
             .then(surplus)
             .then(templates)
             .then(preflight::checked)

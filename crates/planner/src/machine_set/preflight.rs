@@ -12,12 +12,14 @@ const SKIP_ANNOTATION: &str = "machineset.cluster.x-k8s.io/skip-preflight-checks
 const MOST_SKEW: u64 = 3;
 
 pub(super) fn checked(world: &World) -> Phase {
+    if missing_count(world) == 0 { Phase::Done } else { fits(world) }
+}
+
+/// The same whether Machines are missing or not.
+pub(super) fn fits(world: &World) -> Phase {
     let Some(plane) = world.cluster_referenced("/spec/controlPlaneRef") else { return Phase::Done };
     let wanted = KubeVersion::parse(world.typed().spec.template.spec.version.as_deref().unwrap_or_default());
     let (Some(worker), Some(version)) = (wanted, Foreign::new(plane).wanted_version()) else { return Phase::Done };
-    if missing_count(world) == 0 {
-        return Phase::Done;
-    }
     let by_kubeadm = world.object().text(&format!("{BOOTSTRAP_TEMPLATE}/kind")) == "KubeadmConfigTemplate";
     let checks = [
         ("KubernetesVersionSkew", worker.minor <= version.minor, "upgrade the control plane first"),

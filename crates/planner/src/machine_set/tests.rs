@@ -3,7 +3,7 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use hangar_api::names::MACHINE_FINALIZER;
+use hangar_api::names::{MACHINE_FINALIZER, OUTDATED_ANNOTATION};
 
 use super::*;
 use crate::testing::{CORE, Fake, at, changed, cluster, condition, deleting, merge, object, owner, planned, said};
@@ -296,6 +296,78 @@ fn ms4_marked_ones_go_first_then_those_that_are_not_ready_then_by_the_sets_order
         let plan = planned(&world);
         assert_eq!(said(&plan), format!("delete Machine n/{expected}"), "{what}");
         assert!(matches!(&plan.steps[0], Step::Delete { resource_version: Some(_), .. }), "{what}: as it was seen");
+    }
+}
+
+/// As a health check leaves one behind that is to be replaced.
+fn ill(name: &str, created: i64, fields: Value) -> Value {
+    let said = |kind: &str| json!({ "type": kind, "status": "False", "reason": "X" });
+    let all = ["Ready", "Available", "HealthCheckSucceeded", "OwnerRemediated"].map(said);
+    let mut machine = machine(name, created, json!({ "status": { "conditions": all } }));
+    merge(&mut machine, &fields);
+    machine
+}
+
+/// MS5.
+#[test]
+fn ms5_machines_that_a_health_check_has_marked_are_replaced_by_the_current_revision() {
+    let said = |kind: &str, status: &str| json!({ "type": kind, "status": status, "reason": "X" });
+    let conditions = |list: Vec<Value>| json!({ "status": { "conditions": list } });
+    let found = || said("HealthCheckSucceeded", "False");
+    let available = conditions(vec![said("Available", "True"), found(), said("OwnerRemediated", "False")]);
+    let alone = |name: &str| json!({ "metadata": { "annotations": { name: "" } } });
+    let all = "delete Machine n/c; delete Machine n/b; delete Machine n/a";
+    let old = json!({ "metadata": { "annotations": { OUTDATED_ANNOTATION: "true" } } });
+    for (what, of_set, of_b, expected) in [
+        ("newest first", json!({}), json!({}), all),
+        ("an old revision replaces nothing", old, json!({}), "done"),
+        ("not marked for its owner", json!({}), conditions(vec![found()]), "delete Machine n/c; delete Machine n/a"),
+        ("still available: not yet", json!({}), available, "delete Machine n/c; delete Machine n/a"),
+        ("paused", json!({}), alone("cluster.x-k8s.io/paused"), "delete Machine n/c; delete Machine n/a"),
+        ("left alone", json!({}), alone("cluster.x-k8s.io/skip-remediation"), "delete Machine n/c; delete Machine n/a"),
+        (
+            "no new ones could be made",
+            json!({ "spec": { "template": { "spec": { "version": "v1.99.0" } } } }),
+            json!({}),
+            "done",
+        ),
+    ] {
+        let mut set = set(json!(3));
+        merge(&mut set, &of_set);
+        let control_plane = json!({ "spec": { "controlPlaneRef": { "apiGroup": "g", "kind": "Plane", "name": "p" } } });
+        let running = object("g/v1", "Plane", "p", json!({ "spec": { "version": "v1.34.4" } }));
+        let machines = vec![ill("a", 0, json!({})), ill("b", 1, of_b), ill("c", 2, json!({}))];
+        let plan = planned(&world(set, [vec![cluster(control_plane), running], machines].concat()));
+        assert_eq!(crate::testing::said(&plan), expected, "{what}");
+        let as_seen = |step: &Step| matches!(step, Step::Delete { resource_version: Some(_), .. });
+        assert!(plan.steps.iter().all(as_seen), "{what}: one that is well again stays");
+    }
+}
+
+/// MS5.
+#[test]
+fn ms5_no_more_go_at_once_than_the_deployment_allows() {
+    for (what, most, going, expected) in [
+        ("no limit", json!(null), 0, "delete Machine n/c; delete Machine n/b; delete Machine n/a"),
+        ("one", json!(1), 0, "delete Machine n/c"),
+        ("one that is on its way", json!(1), 1, "done"),
+        ("two, of which one is on its way", json!(2), 1, "delete Machine n/b"),
+        ("none", json!(0), 0, "done"),
+        ("a share of the deployment, rounded up", json!("21%"), 0, "delete Machine n/c; delete Machine n/b"),
+        ("what nobody understands", json!("many"), 0, "done"),
+    ] {
+        let mut set = set(json!(if going == 0 { 3 } else { 2 }));
+        set["metadata"]["ownerReferences"] = owner(CORE, "MachineDeployment", "md");
+        let mut spec = json!({ "replicas": 5 });
+        if !most.is_null() {
+            spec["remediation"] = json!({ "maxInFlight": most });
+        }
+        let deployment = object(CORE, "MachineDeployment", "md", json!({ "spec": spec }));
+        let last =
+            if going == 0 { json!({}) } else { json!({ "metadata": { "deletionTimestamp": at(5).to_string() } }) };
+        let machines = vec![ill("a", 0, json!({})), ill("b", 1, json!({})), ill("c", 2, last)];
+        let plan = planned(&world(set, [vec![cluster(json!({})), deployment], machines].concat()));
+        assert_eq!(said(&plan), expected, "{what}");
     }
 }
 

@@ -8,6 +8,7 @@ mod costs;
 mod drain;
 mod encryption;
 mod faults;
+mod health;
 mod kills;
 mod pause;
 mod quota;
