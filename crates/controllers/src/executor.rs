@@ -43,6 +43,7 @@ impl Context {
             TenantCall::CreateToken { .. } | TenantCall::ExtendToken { .. } => "TokenNotCreated",
             TenantCall::DeleteToken { .. } => "TokenNotDeleted",
             TenantCall::DeleteNode { .. } | TenantCall::AdoptNode { .. } => "NodeNotUpdated",
+            TenantCall::DecideRequest { .. } => "CertificateRequestNotDecided",
         };
         let answer = tenant_calls::carry_out(&self.tenants, self.keys.as_ref(), cluster, call, now).await;
         answer.map(Effect::Tenant).map_err(|message| Reason::retry(code, message))

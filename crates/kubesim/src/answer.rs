@@ -247,6 +247,7 @@ fn served(resource: &Resource, target: &Target) -> Result<(), Refusal> {
     let door = match target.subresource.as_deref() {
         None => true,
         Some("status") => resource.status,
+        Some("approval") => resource.plural == "certificatesigningrequests",
         Some(_) => false,
     };
     if version && door { Ok(()) } else { Err(unserved()) }

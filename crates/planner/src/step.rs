@@ -112,9 +112,10 @@ pub enum TenantCall {
         objects: Vec<Object>,
         remove: Vec<ObjectKey>,
     },
-    /// A new bootstrap token that lives this many seconds.
+    /// A new bootstrap token that lives this many seconds, and is good for the Node of this name or for any.
     CreateToken {
         seconds: i64,
+        node: Option<String>,
     },
     /// The same token lives on.
     ExtendToken {
@@ -133,6 +134,12 @@ pub enum TenantCall {
         name: String,
         annotations: Vec<(String, String)>,
         remove_taint: String,
+    },
+    /// A CertificateSigningRequest is approved, or denied for a reason, if it is still as it was seen.
+    DecideRequest {
+        name: String,
+        resource_version: String,
+        refusal: Option<String>,
     },
     /// Every Secret is written again as it is, so that it is encrypted with the key that writes now; from a page on.
     RewriteSecrets {
@@ -170,6 +177,9 @@ pub enum TenantAnswer {
     NodeDeleted,
     /// The Node as it is now.
     NodeAdopted(Arc<Object>),
+    RequestDecided {
+        name: String,
+    },
     /// Where to go on, or why not all could be written.
     SecretsRewritten {
         next: Option<String>,
@@ -186,6 +196,7 @@ impl std::fmt::Debug for TenantAnswer {
             Self::TokenDeleted => "TokenDeleted",
             Self::NodeDeleted => "NodeDeleted",
             Self::NodeAdopted(_) => "NodeAdopted",
+            Self::RequestDecided { .. } => "RequestDecided",
             Self::SecretsRewritten { .. } => "SecretsRewritten",
         })
     }

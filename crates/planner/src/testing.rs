@@ -299,7 +299,7 @@ impl Fake {
     fn asked(&mut self, call: &TenantCall) -> TenantAnswer {
         match call {
             TenantCall::Apply { .. } => TenantAnswer::Applied,
-            TenantCall::CreateToken { seconds } => TenantAnswer::Token {
+            TenantCall::CreateToken { seconds, .. } => TenantAnswer::Token {
                 id: "abcdef".into(),
                 secret: "0123456789abcdef".into(),
                 expires: at(self.now + seconds),
@@ -307,6 +307,7 @@ impl Fake {
             TenantCall::ExtendToken { seconds, .. } => TenantAnswer::TokenExtended { expires: at(self.now + seconds) },
             TenantCall::DeleteToken { .. } => TenantAnswer::TokenDeleted,
             TenantCall::DeleteNode { .. } => TenantAnswer::NodeDeleted,
+            TenantCall::DecideRequest { name, .. } => TenantAnswer::RequestDecided { name: name.clone() },
             TenantCall::RewriteSecrets { .. } => TenantAnswer::SecretsRewritten { next: None, left: None },
             TenantCall::AdoptNode { name, annotations, .. } => {
                 let annotations: serde_json::Map<String, Value> =

@@ -7,6 +7,7 @@ mod clusters;
 mod costs;
 mod encryption;
 mod faults;
+mod joining;
 mod kills;
 mod pause;
 mod quota;
