@@ -23,6 +23,7 @@ fn from_a_manifest_to_a_working_cluster_and_back_to_nothing() {
     pods_run_in_the_tenant(&plane);
     many_may_ask_at_once(&plane);
     an_agent_of_konnectivity_is_let_in_by_its_token_alone(&plane);
+    the_tenants_secrets_are_encrypted_in_the_shared_etcd(&plane);
     the_shared_etcd_uses_a_renewed_certificate_at_once(&plane);
     scale(&plane);
     wrong_user_data_keeps_a_node_out(&plane);
@@ -357,7 +358,8 @@ fn delete(plane: &Plane) {
     nothing_is_left_in_etcd(plane);
 }
 
-fn nothing_is_left_in_etcd(plane: &Plane) {
+/// The shared etcd, as whoever runs it sees it.
+fn shared_etcd(plane: &Plane) -> Etcd {
     use base64::Engine as _;
     let read = |what: &str| {
         serde_json::from_str::<Value>(&plane.kubectl(&["get", "-n", "kamaji-system", what, "-o", "json"])).unwrap()
@@ -368,9 +370,31 @@ fn nothing_is_left_in_etcd(plane: &Plane) {
         String::from_utf8(base64::engine::general_purpose::STANDARD.decode(encoded).unwrap()).unwrap()
     };
     let address = format!("{}:2379", read("service/etcd")["spec"]["clusterIP"].as_str().unwrap());
+    Etcd::new(&[address], &text("ca.crt"), &text("root.crt"), &text("root.key")).unwrap()
+}
+
+fn the_tenants_secrets_are_encrypted_in_the_shared_etcd(plane: &Plane) {
+    plane.tenant(CLUSTER, &["create", "secret", "generic", "password", "--from-literal=password=s3cr3t"]);
+    plane.tenant(CLUSTER, &["create", "configmap", "plain", "--from-literal=password=s3cr3t"]);
+    let uid = plane.get("kamajicontrolplane/kamaji-quickstart-control-plane")["metadata"]["uid"].clone();
+    let prefix = format!("/{}", uid.as_str().unwrap());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let stored = |key: &str| {
+        let etcd = shared_etcd(plane);
+        runtime.block_on(async { etcd.value(&format!("{prefix}/{key}")).await.unwrap().unwrap() })
+    };
+    let secret = stored("secrets/default/password");
+    assert!(secret.starts_with("k8s:enc:secretbox:v1:") && !secret.contains("s3cr3t"), "{secret}");
+    // The same eyes see what is not encrypted.
+    assert!(stored("configmaps/default/plain").contains("s3cr3t"));
+    let read = plane.tenant(CLUSTER, &["get", "secret", "password", "-o", "jsonpath={.data.password}"]);
+    assert_eq!(read.trim(), "czNjcjN0");
+}
+
+fn nothing_is_left_in_etcd(plane: &Plane) {
+    let etcd = shared_etcd(plane);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let etcd = Etcd::new(&[address], &text("ca.crt"), &text("root.crt"), &text("root.key")).unwrap();
         assert_eq!(etcd.users().await.unwrap(), ["root"]);
         assert_eq!(etcd.roles().await.unwrap(), ["root"]);
         assert_eq!(etcd.count("/").await.unwrap(), 0);

@@ -44,7 +44,8 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_read() {
-        let (_, request) = create(&SystemKeys, "system:node:n", &["system:nodes"]).unwrap();
+        let (key, request) = create(&SystemKeys, "system:node:n", &["system:nodes"]).unwrap();
+        assert!(key.contains("PRIVATE KEY") && request.starts_with("-----BEGIN CERTIFICATE REQUEST-----"));
         let subject = Subject { common_name: "system:node:n".into(), organizations: vec!["system:nodes".into()] };
         assert_eq!(read(&request).unwrap(), (subject.clone(), false));
         assert!(read("nonsense").is_err());

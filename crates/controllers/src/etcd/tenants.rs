@@ -65,7 +65,8 @@ impl Etcd {
         Ok(name == owner || self.value(claim).await?.is_some_and(|first| first == owner))
     }
 
-    async fn value(&self, key: &str) -> Result<Option<String>, EtcdError> {
+    /// What is stored under a key.
+    pub async fn value(&self, key: &str) -> Result<Option<String>, EtcdError> {
         let request = Range { key: key.into(), ..Range::default() };
         let answer = self.call::<_, RangeAnswer>("KV/Range", &request).await?;
         Ok(answer.pairs.into_iter().next().map(|pair| String::from_utf8_lossy(&pair.value).into_owned()))

@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 
 use crate::api_server::{ApiServer, Etcd};
 
+/// What it shows, who asks, as whom, for what, and whether it is done.
+type Row<'a> = (&'a str, &'a Client, Option<&'a str>, &'a str, &'a str, Value, bool);
+
 /// Status and body of a request.
 async fn send(client: &Client, user: Option<&str>, method: &str, path: &str, body: &Value) -> (u16, String) {
     let kind = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
@@ -97,7 +100,7 @@ async fn above_the_quota_nothing_is_created_or_changed_and_everything_can_be_rea
     let review = json!({ "spec": { "resourceAttributes": { "verb": "get", "resource": "pods" } } });
     let big = json!({ "data": { "x": "y" } });
     let operator = Some("system:serviceaccount:default:operator");
-    let rows: Vec<(&str, &Client, Option<&str>, &str, &str, Value, bool)> = vec![
+    let rows: Vec<Row<'_>> = vec![
         ("people read", &admin, None, "GET", maps, Value::Null, true),
         ("people do not create", &admin, None, "POST", maps, object("three"), false),
         ("nor change", &admin, None, "PATCH", &two, big.clone(), false),

@@ -96,11 +96,4 @@ mod tests {
         assert!(is_settled(Some(&with(None, "Denied"))));
         assert!(is_settled(Some(&with(None, "Failed"))));
     }
-
-    #[test]
-    fn a_request_is_pem_and_comes_with_its_key() {
-        let (key, request) = request_pem("worker-1").unwrap();
-        assert!(request.starts_with("-----BEGIN CERTIFICATE REQUEST-----"));
-        assert!(key.contains("PRIVATE KEY"));
-    }
 }
