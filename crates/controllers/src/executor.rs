@@ -3,7 +3,7 @@
 //! Holds: a step carries all that it needs; nothing is decided here. A refusal is a reason in the words of whoever refused.
 
 use hangar_engine::pass::{Executor, Passes, act_on_management};
-use hangar_planner::step::{ClusterName, Issue, TenantCall};
+use hangar_planner::step::{ClusterName, Issue, Material, TenantCall};
 use hangar_planner::{Effect, Reason, Step};
 use jiff::Timestamp;
 
@@ -22,7 +22,7 @@ impl Executor for Context {
                 data_stores::call(self, &store, &call).await.map(|()| Effect::DataStore(call))
             }
             Step::Tenant { cluster, call } => self.tenant(&cluster, &call, now).await,
-            Step::Create(_) | Step::Apply(_) | Step::Patch { .. } | Step::Delete { .. } => {
+            Step::Create(_) | Step::CreateOnce(_) | Step::Apply(_) | Step::Patch { .. } | Step::Delete { .. } => {
                 act_on_management(self.management(), step).await
             }
         }
@@ -33,7 +33,12 @@ impl Context {
     async fn issue(&self, order: Issue, now: Timestamp) -> Result<Effect, Reason> {
         let secret =
             issue::fill(self, &order, now).map_err(|error| Reason::retry("CertificateNotIssued", error.to_string()))?;
-        let step = if order.replaces { Step::Apply(secret) } else { Step::Create(secret) };
+        let step = match order.material {
+            _ if order.replaces => Step::Apply(secret),
+            // Two processes must not encrypt with two keys, of which one is kept.
+            Material::EncryptionKey { .. } => Step::CreateOnce(secret),
+            _ => Step::Create(secret),
+        };
         act_on_management(self.management(), step).await
     }
 

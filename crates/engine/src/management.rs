@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hangar_api::{Object, ObjectKey, registry};
 use kube::Client;
-use kube::api::{Api, ApiResource, DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
-use kube::core::GroupVersionKind;
+use kube::api::{Api, ApiResource, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::core::{GroupVersionKind, Request};
 use serde_json::{Value, json};
 
 use crate::cache::{Cache, Change};
@@ -109,6 +109,40 @@ impl Management {
             self.answered(&owner, &key);
         }
         answer
+    }
+
+    /// The same; one of the same owner that is there already is what comes back.
+    pub async fn create_once(&self, object: &Object) -> Result<Arc<Object>, ApiError> {
+        let (owner, key) = (object.controller().map(|owner| owner.uid).unwrap_or_default(), object.key());
+        self.open_creates().entry(owner.clone()).or_default().insert(key.clone());
+        let answer = self.post(object, &owner).await;
+        if !matches!(answer, Err(ApiError::Unreachable { .. })) {
+            self.answered(&owner, &key);
+        }
+        answer
+    }
+
+    async fn post(&self, object: &Object, owner: &str) -> Result<Arc<Object>, ApiError> {
+        let key = object.key();
+        self.counts.add("create", &key.kind);
+        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let path = api_of(&self.client, object).resource_url().to_owned();
+        let request = Request::new(path).create(&params, object.0.to_string().into_bytes());
+        let request =
+            request.map_err(|error| ApiError::Refused { key: key.to_string(), message: error.to_string() })?;
+        match self.absorb(&key, self.client.request(request).await) {
+            Err(ApiError::Conflict { .. }) => {}
+            other => return other,
+        }
+        match self.get(&key).await? {
+            Some(there) if there.is_owned_by(owner) => {
+                let there = Arc::new(there);
+                self.take(there.clone());
+                Ok(there)
+            }
+            Some(_) => Err(ApiError::NotOurs { key }),
+            None => Err(ApiError::Conflict { key: key.to_string() }),
+        }
     }
 
     /// Names of an owner's objects that may or may not have been created.

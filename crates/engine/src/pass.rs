@@ -276,6 +276,7 @@ fn outcome(plan: &Plan) -> Outcome {
 pub async fn act_on_management(management: &Management, step: Step) -> Result<Effect, Reason> {
     match step {
         Step::Create(object) => management.create(&object).await.map(Effect::Applied).map_err(reason),
+        Step::CreateOnce(object) => management.create_once(&object).await.map(Effect::Applied).map_err(reason),
         Step::Apply(object) => management.apply(&object).await.map(Effect::Applied).map_err(reason),
         Step::Patch { key, uid, resource_version, fields } => management
             .patch(&key, &uid, resource_version.as_deref(), &fields)

@@ -15,6 +15,8 @@ use crate::hosted::roots::Root;
 pub enum Step {
     /// Make this object in the management cluster; one that is there already is taken only if it has the same owner.
     Create(Object),
+    /// The same, but one of the same owner that is there already stays as it is: what is in it is used by somebody already.
+    CreateOnce(Object),
     /// Server-side apply of exactly these fields to an object that is ours.
     Apply(Object),
     /// Change these fields of an object that somebody else made; lists are whole, hence the version they were read at.

@@ -93,7 +93,7 @@ pub fn said(plan: &Plan) -> String {
 /// A step in a few words.
 pub fn step(step: &Step) -> String {
     match step {
-        Step::Create(object) => format!("create {}", object.key()),
+        Step::Create(object) | Step::CreateOnce(object) => format!("create {}", object.key()),
         Step::Apply(object) => format!("apply {}", object.key()),
         Step::Patch { key, fields, .. } => format!("patch {key} {fields}"),
         Step::Delete { key, .. } => format!("delete {key}"),
@@ -188,7 +188,7 @@ impl Fake {
             if world.object().key() == *key { Some(world.object()) } else { world.objects.get(key) }
         };
         match step {
-            Step::Create(object) => {
+            Step::Create(object) | Step::CreateOnce(object) => {
                 assert!(find(&object.key()).is_none(), "{} is there already", object.key());
                 vec![self.born(object.clone())]
             }

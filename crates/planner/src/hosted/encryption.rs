@@ -6,6 +6,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use hangar_api::Object;
 use serde_json::{Map, Value, json};
 
 use super::roots::Root;
@@ -77,6 +78,13 @@ pub fn beside(first: &str, second: &str) -> String {
 fn providers(configuration: &str) -> Vec<Value> {
     let configuration: Value = serde_json::from_str(configuration).unwrap_or_default();
     configuration.pointer("/resources/0/providers").and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+/// The names of the keys in the Secret, which say nothing of the keys.
+pub(super) fn key_names(secret: &Object) -> Vec<String> {
+    let configuration = secret.secret_text(FILE).unwrap_or_default();
+    let name = |provider: &Value| provider.pointer("/secretbox/keys/0/name").and_then(Value::as_str).map(str::to_owned);
+    providers(&configuration).iter().filter_map(name).collect()
 }
 
 impl Hosting<'_> {

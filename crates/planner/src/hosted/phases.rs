@@ -16,8 +16,8 @@ use super::encryption::Rewriting;
 use super::roots::{AllProvided, Root};
 use super::rotation::Stage;
 use super::{
-    Addresses, ControlPlane, DataStoreView, Renewal, Runtime, Storage, certificates, endpoint, konnectivity, pods,
-    roots, storage, tenant,
+    Addresses, ControlPlane, DataStoreView, Renewal, Runtime, Storage, certificates, encryption, endpoint,
+    konnectivity, pods, roots, storage, tenant,
 };
 use crate::intent::{self, fingerprint};
 use crate::step::{ClusterName, DataStoreCall, Effect, Issue, TenantAnswer, TenantCall};
@@ -258,7 +258,12 @@ impl<'a> Hosting<'a> {
                 part.1 = Some(stage.word());
             }
         }
-        fingerprint(&json!(parts))
+        let keys = self.root_object(Root::EncryptionKey).filter(|_| encrypts).map(encryption::key_names);
+        match keys {
+            // Two processes may each have made a next key: pods must know the one that was kept.
+            Some(keys) => fingerprint(&json!([parts, keys])),
+            None => fingerprint(&json!(parts)),
+        }
     }
 
     /// An API server does not start without the configuration that its arguments name.

@@ -282,6 +282,8 @@ impl<'a> Hosting<'a> {
         for (name, value) in annotations {
             next.0["metadata"]["annotations"][name] = value;
         }
+        // As it was seen: whoever is late must not bring back keys that are gone, or drop one that is in use.
+        next.0["metadata"]["resourceVersion"] = secret.resource_version().into();
         next.0["data"] = data.into();
         intent::owned(next, &self.owner.as_owner(true))
     }

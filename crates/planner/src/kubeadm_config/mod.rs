@@ -198,8 +198,9 @@ fn user_data(world: &World) -> Phase {
     };
     match cloud_config::render(world.object().get("/spec"), &facts) {
         Ok(text) => {
-            let step = intent::ensure(world.object(), None, secret(world, token, &text));
-            Phase::attempt(step.map(|step| step.into_iter().collect()))
+            // A server may have been started with what another process of Hangar has written, and its token is the one that counts.
+            let secret = intent::owned(secret(world, token, &text), &world.object().as_owner(true));
+            Phase::Steps(vec![Step::CreateOnce(secret)])
         }
         Err(message) => Phase::blocked("InvalidConfiguration", message),
     }

@@ -184,7 +184,9 @@ fn planned<P: Planner>(stored: &[Arc<Object>]) {
 
 fn done<P: Planner>(world: &World<P>, step: Step) -> Option<Effect> {
     match step {
-        Step::Create(object) | Step::Apply(object) => Some(Effect::Applied(Arc::new(object))),
+        Step::Create(object) | Step::CreateOnce(object) | Step::Apply(object) => {
+            Some(Effect::Applied(Arc::new(object)))
+        }
         Step::Patch { key, fields, .. } if key == world.object().key() => {
             let mut object = world.object().clone();
             merge(&mut object.0, &fields);
