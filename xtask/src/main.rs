@@ -13,6 +13,7 @@ mod layers;
 mod lint;
 mod openstack_real;
 mod run;
+mod simulate;
 mod soak;
 mod sources;
 mod test;
@@ -54,6 +55,8 @@ enum Command {
     },
     /// Convert random objects between all versions, there and back
     Soak(soak::Options),
+    /// Whole lives of clusters with people and troubles from many seeds, in memory
+    Simulate(simulate::Options),
     /// Change what others write at random, and let everything read it: reviews, manifests, clouds.yaml, user-data, answers, kubeconfigs
     Fuzz(fuzz::Options),
     /// Ask the real cloud-init what it makes of the documents in crates/simulator/tests/cloud_init
@@ -98,6 +101,7 @@ fn execute(command: Command) -> Result<()> {
         Command::Test(options) => test::run(&root, &options),
         Command::Fetch => test::fetch(&root),
         Command::Bench { name, json } => bench::run(&root, name.as_deref(), json),
+        Command::Simulate(options) => simulate::run(&root, &options),
         Command::Soak(options) => soak::run(&root, &options),
         Command::Fuzz(options) => fuzz::run(&root, &options),
         Command::CloudInit { record } => cloud_init::run(&root, record),

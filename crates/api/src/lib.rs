@@ -16,6 +16,7 @@ pub mod object;
 pub mod references;
 pub mod registry;
 pub mod review;
+pub mod selector;
 pub mod version;
 pub mod yaml;
 
@@ -52,6 +53,20 @@ pub mod names {
     pub const CLONED_FROM_NAME: &str = "cluster.x-k8s.io/cloned-from-name";
     pub const CLONED_FROM_GROUP_KIND: &str = "cluster.x-k8s.io/cloned-from-groupkind";
     pub const SECRET_TYPE: &str = "cluster.x-k8s.io/secret";
+    pub const CONTROL_PLANE_LABEL: &str = "cluster.x-k8s.io/control-plane";
+    /// On Nodes whose Machines are about to be replaced: pods rather go elsewhere.
+    pub const NODE_OUTDATED_TAINT: &str = "node.cluster.x-k8s.io/outdated-revision";
+    /// On MachineSets that are not the current revision.
+    pub const OUTDATED_ANNOTATION: &str = "hangar.dev/outdated-revision";
+    /// On MachineSets that make no more Machines.
+    pub const DISABLE_CREATE_ANNOTATION: &str = "cluster.x-k8s.io/disable-machine-create";
+    /// On pods: `skip` or `wait-completed`.
+    pub const DRAIN_LABEL: &str = "cluster.x-k8s.io/drain";
+    pub const EXCLUDE_DRAIN_ANNOTATION: &str = "machine.cluster.x-k8s.io/exclude-node-draining";
+    pub const EXCLUDE_DETACH_ANNOTATION: &str = "machine.cluster.x-k8s.io/exclude-wait-for-node-volume-detach";
+    /// Annotations that begin so hold up a deletion: whoever set one takes it off.
+    pub const PRE_DRAIN_HOOK: &str = "pre-drain.delete.hook.machine.cluster.x-k8s.io";
+    pub const PRE_TERMINATE_HOOK: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io";
     pub const NODE_UNINITIALIZED_TAINT: &str = "node.cluster.x-k8s.io/uninitialized";
 
     pub const CLUSTER_FINALIZER: &str = "cluster.cluster.x-k8s.io";

@@ -35,6 +35,9 @@ pub fn rules() -> Vec<PolicyRule> {
     }
     // Why a control plane does not start is in its pods alone.
     rules.push(rule("", &["pods".to_owned()], &READ));
+    // Who may read metrics is for the API server to say.
+    rules.push(rule("authentication.k8s.io", &["tokenreviews".to_owned()], &["create"]));
+    rules.push(rule("authorization.k8s.io", &["subjectaccessreviews".to_owned()], &["create"]));
     rules
 }
 
@@ -86,6 +89,8 @@ mod tests {
             ("", "services", "delete", true),
             ("apps", "deployments", "create", true),
             ("", "pods", "list", true),
+            ("authentication.k8s.io", "tokenreviews", "create", true),
+            ("authorization.k8s.io", "subjectaccessreviews", "create", true),
             ("", "pods", "create", false),
             ("", "pods/exec", "create", false),
             ("", "nodes", "get", false),

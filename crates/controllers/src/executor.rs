@@ -47,8 +47,10 @@ impl Context {
             TenantCall::Apply { .. } | TenantCall::RewriteSecrets { .. } => "TenantNotReady",
             TenantCall::CreateToken { .. } | TenantCall::ExtendToken { .. } => "TokenNotCreated",
             TenantCall::DeleteToken { .. } => "TokenNotDeleted",
-            TenantCall::DeleteNode { .. } | TenantCall::AdoptNode { .. } => "NodeNotUpdated",
             TenantCall::DecideRequest { .. } => "CertificateRequestNotDecided",
+            TenantCall::DeleteNode { .. } => "DeletingNode",
+            TenantCall::CordonNode { .. } | TenantCall::EvictPod(_) => "DrainingNode",
+            TenantCall::AdoptNode(_) => "NodeNotUpdated",
         };
         let answer = tenant_calls::carry_out(&self.tenants, self.keys.as_ref(), cluster, call, now).await;
         answer.map(Effect::Tenant).map_err(|message| Reason::retry(code, message))

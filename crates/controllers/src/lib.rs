@@ -18,6 +18,8 @@ mod machine;
 mod machine_deployment;
 mod machine_health_check;
 mod machine_set;
+mod node_calls;
+mod node_load;
 mod open_stack_cluster;
 mod open_stack_machine;
 mod provided;
@@ -29,7 +31,9 @@ use std::sync::Arc;
 
 use hangar_engine::cache::Cache;
 use hangar_engine::management::Management;
+use hangar_engine::metrics::Metrics;
 use hangar_engine::pass::{Controller, Passes, Registration};
+use hangar_engine::queue::Queue;
 use hangar_engine::runtime::{self, Engine};
 use hangar_engine::tenants::Tenants;
 use hangar_pki::Keys;
@@ -113,6 +117,15 @@ pub struct Surroundings {
     pub controllers: Vec<&'static Registration<Context>>,
 }
 
+impl Context {
+    /// What Prometheus is told.
+    pub fn metrics(&self) -> Result<String, std::fmt::Error> {
+        let mut others = self.management().counts().collectors();
+        others.extend(clouds::collectors(&self.clouds.calls()));
+        self.passes.metrics.text(others)
+    }
+}
+
 /// Every controller.
 pub fn all() -> Vec<&'static Registration<Context>> {
     CONTROLLERS.iter().collect()
@@ -128,10 +141,12 @@ pub fn engine(surroundings: Surroundings) -> Engine<Context> {
     let (changed, changes) = tokio::sync::mpsc::unbounded_channel();
     let (wake, wakes) = tokio::sync::mpsc::unbounded_channel();
     let management = Management::new(client.clone(), cache.clone(), changed.clone());
+    let queue = Arc::new(Queue::default());
+    let metrics = Metrics::new(queue.clone());
     let unwritten = hangar_engine::report::Unwritten::new(runtime::status_fields(&controllers));
     let context = Context {
         site,
-        passes: Passes { hook, unwritten, ..Passes::new(management, clock) },
+        passes: Passes { hook, unwritten, ..Passes::new(management, clock, metrics) },
         tenants: Tenants::new(connector, cache.clone(), wake),
         clouds: clouds::Clouds::new(transports),
         data_stores,
@@ -139,5 +154,5 @@ pub fn engine(surroundings: Surroundings) -> Engine<Context> {
         usage: data_store_usage::Usage::default(),
         secrets: Secrets::default(),
     };
-    Engine { client, cache, changes, changed, wakes, controllers, context: Arc::new(context), workers }
+    Engine { client, cache, changes, changed, wakes, queue, controllers, context: Arc::new(context), workers }
 }

@@ -14,7 +14,13 @@ impl Controller<Context> for MachineHealthChecks {
         read(&[cluster()], &[]),
         read(
             &[members::<kinds::Machine>()],
-            &["/metadata/labels", "/metadata/annotations", "/status/nodeRef", "/status/conditions[NodeHealthy]"],
+            &[
+                "/metadata/labels",
+                "/metadata/annotations",
+                "/status/nodeRef",
+                "/status/conditions[NodeReady]",
+                "/status/conditions[Ready]",
+            ],
         ),
     ];
 

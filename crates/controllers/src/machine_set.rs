@@ -13,7 +13,10 @@ use crate::Context;
 impl Controller<Context> for MachineSets {
     const READS: &'static [Read] = &[
         read(&[cluster()], &[]),
-        read(&[cluster(), reference("/spec/controlPlaneRef")], &["/spec/version"]),
+        read(
+            &[cluster(), reference("/spec/controlPlaneRef")],
+            &["/spec/version", "/status/version", "/status/versions"],
+        ),
         read(
             &[owned::<kinds::Machine>()],
             &["/status/conditions[Ready]", "/status/conditions[Available]", "/metadata/annotations"],

@@ -12,7 +12,7 @@ use hangar_planner::{Reason, World};
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::clouds::{self, ClusterNetwork, Session};
+use crate::clouds::{self, Age, ClusterNetwork, Session};
 use crate::{Context, open_stack_machine};
 
 impl Controller<Context> for OpenStackClusters {
@@ -46,7 +46,7 @@ async fn read_facts(
     // What never tried a create has nothing to be found.
     if object.annotation(PROJECT_ANNOTATION).is_some() || object.is_deleting() {
         let age = if object.is_deleting() { open_stack_machine::FRESH } else { freshness(world) };
-        resources.security_groups = project.security_groups(&session.cloud, object.uid(), age).await?;
+        resources.security_groups = project.security_groups(&session.cloud, object.uid(), Age::Paced(age)).await?;
     }
     let cloud = Cloud { identity, project: project.name.clone(), resources };
     if object.is_deleting() {

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::Context;
-use crate::clouds::{self, Project, Session};
+use crate::clouds::{self, Age, Project, Session};
 use crate::open_stack_cluster::{described, network_query};
 
 /// Before something is made or let go, and while Nova works, a list may be this old.
@@ -90,8 +90,11 @@ async fn resources(session: &Session, project: &Project, world: &World<OpenStack
     }
     let is_settled = object.get("/status/ready") == true && !object.is_deleting();
     let age = if is_settled { DRIFT } else { FRESH };
-    let mut servers = project.servers(&session.cloud, object.uid(), age).await?;
-    let fresh = if object.is_deleting() { FRESH.min(project.deleting_for(object.uid())) } else { FRESH };
+    let mut servers = project.servers(&session.cloud, object.uid(), Age::Paced(age)).await?;
+    let fresh = match object.is_deleting() {
+        true => Age::Strict(FRESH.min(project.deleting_for(object.uid()))),
+        false => Age::Paced(FRESH),
+    };
     if object.is_deleting() && servers.is_empty() {
         servers = project.servers(&session.cloud, object.uid(), fresh).await?;
     }
@@ -103,7 +106,7 @@ async fn resources(session: &Session, project: &Project, world: &World<OpenStack
         return Ok(Resources { servers, ports: new, ..Resources::default() });
     }
     // While there is a server, its ports are neither made nor let go.
-    let age = if servers.is_empty() { fresh } else { DRIFT };
+    let age = if servers.is_empty() { fresh } else { Age::Paced(DRIFT) };
     let ports = project.ports(&session.cloud, object.uid(), age).await?;
     Ok(Resources { servers, ports, ..Resources::default() })
 }

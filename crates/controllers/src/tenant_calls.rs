@@ -1,7 +1,5 @@
 //! Carries out calls to a tenant cluster.
 
-use std::sync::Arc;
-
 use hangar_api::{Object, ObjectKey};
 use hangar_engine::management::{api_for, api_of};
 use hangar_engine::tenants::Tenants;
@@ -10,16 +8,15 @@ use hangar_planner::hosted::tenant::{BOOTSTRAPPERS, KUBEADM_BOOTSTRAPPERS};
 use hangar_planner::step::{ClusterName, TenantAnswer, TenantCall};
 use jiff::{Timestamp, ToSpan};
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
+use crate::node_calls;
 use crate::tenant_secrets;
 
 const MANAGER: &str = "hangar";
-/// Writers that come in between are few; more of them are worth a look.
-const MOST_ATTEMPTS: u32 = 4;
 
 /// What went wrong, in words for a condition.
 pub type Failure = String;
@@ -43,21 +40,15 @@ pub async fn carry_out(
             let key = ObjectKey::new("", "Secret", "kube-system", &token_secret(id));
             delete(&client, &[key]).await.map(|()| TenantAnswer::TokenDeleted)
         }
-        TenantCall::DeleteNode { name } => {
-            match Api::<Node>::all(client).delete(name, &DeleteParams::default()).await {
-                Ok(_) => Ok(TenantAnswer::NodeDeleted),
-                Err(error) if is_not_found(&error) => Ok(TenantAnswer::NodeDeleted),
-                Err(error) => Err(words(&error)),
-            }
-        }
-        TenantCall::AdoptNode { name, annotations, remove_taint } => {
-            adopt_node(tenants, &client, cluster, name, annotations, remove_taint).await
-        }
         TenantCall::DecideRequest { name, resource_version, refusal } => {
             decide(&client, name, resource_version, refusal.as_deref()).await?;
             tenants.decided(cluster, name);
             Ok(TenantAnswer::RequestDecided { name: name.clone() })
         }
+        TenantCall::DeleteNode { name, last_try } => node_calls::delete(&client, name, *last_try).await,
+        TenantCall::CordonNode { name } => node_calls::cordon(tenants, &client, cluster, name).await,
+        TenantCall::EvictPod(eviction) => node_calls::evict(&client, eviction).await,
+        TenantCall::AdoptNode(change) => node_calls::adopt(tenants, &client, cluster, change).await,
         TenantCall::RewriteSecrets { from } => Ok(tenant_secrets::rewrite(&client, from.as_deref()).await),
     }
 }
@@ -128,41 +119,6 @@ pub async fn token_expiry(client: &Client, id: &str) -> Result<Option<Timestamp>
     Ok(data.get("expiration").and_then(|bytes| std::str::from_utf8(&bytes.0).ok()?.parse().ok()))
 }
 
-async fn adopt_node(
-    tenants: &Tenants,
-    client: &Client,
-    cluster: &ClusterName,
-    name: &str,
-    annotations: &[(String, String)],
-    remove_taint: &str,
-) -> Result<TenantAnswer, Failure> {
-    let nodes = api_of(client, &Object::named("v1", "Node", "", name));
-    let annotations: serde_json::Map<_, _> =
-        annotations.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-    let mut attempts = 0;
-    loop {
-        attempts += 1;
-        let node = nodes.get(name).await.map_err(|error| words(&error))?.into_object();
-        let taints = node.get("/spec/taints").as_array().cloned().unwrap_or_default();
-        let rest: Vec<_> = taints.into_iter().filter(|taint| taint["key"] != remove_taint).collect();
-        let body = json!({
-            // Taints are one list: the version read guards those that others add.
-            "metadata": { "annotations": annotations, "resourceVersion": node.resource_version() },
-            "spec": { "taints": rest },
-        });
-        match nodes.patch(name, &PatchParams::default(), &Patch::Merge(&body)).await {
-            Ok(answer) => {
-                let node = Arc::new(answer.into_object());
-                tenants.absorb(cluster, node.clone());
-                return Ok(TenantAnswer::NodeAdopted(node));
-            }
-            // A fresh Node is written by its kubelet and by the cloud controller at the same time: no news for anybody.
-            Err(kube::Error::Api(status)) if status.code == 409 && attempts < MOST_ATTEMPTS => {}
-            Err(error) => return Err(words(&error)),
-        }
-    }
-}
-
 /// One that is gone, or that somebody else has decided on, needs no answer any more.
 pub async fn decide(client: &Client, name: &str, resource_version: &str, refusal: Option<&str>) -> Result<(), Failure> {
     let (kind, reason) = if refusal.is_some() { ("Denied", "NotForThisNode") } else { ("Approved", "TokenOfThisNode") };
@@ -187,7 +143,7 @@ fn whole_seconds(at: Timestamp) -> Timestamp {
     Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 
-fn is_not_found(error: &kube::Error) -> bool {
+pub(crate) fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use hangar_api::{Object, ObjectKey, references};
 use tokio::sync::Notify;
 
+use crate::queue::Group;
 use crate::reads::{GroupKind, Link};
 use entry::{Entry, Packer, version};
 
@@ -53,7 +54,7 @@ struct Inner {
     /// By the UID of each owner.
     by_owner: HashMap<String, Keys>,
     /// By namespace and cluster name.
-    by_cluster: HashMap<(String, String), Keys>,
+    by_cluster: HashMap<Group, Keys>,
     /// By what each object names.
     by_link: HashMap<ObjectKey, Keys>,
     /// UID and version of objects that were seen to be deleted.
@@ -91,6 +92,12 @@ impl Cache {
         let mut inner = self.inner();
         let keys = of_kind(inner.by_cluster.get(&(namespace.to_owned(), cluster.to_owned())), group, kind);
         inner.open_all(&keys)
+    }
+
+    /// With whom an object takes turns; it need not be there.
+    pub fn group(&self, key: &ObjectKey) -> Group {
+        let cluster = self.inner().objects.get(key).and_then(|entry| entry.group.clone());
+        cluster.unwrap_or_else(|| Arc::new((key.namespace.clone(), String::new())))
     }
 
     /// Those that name an object, which need not be there.
@@ -160,7 +167,8 @@ impl Cache {
         }
         inner.index(&shared, &object);
         inner.note_open(shared.clone());
-        inner.objects.insert(shared, Entry::new(object.clone()));
+        let group = inner.group_of(&object);
+        inner.objects.insert(shared, Entry::new(object.clone(), group));
         Some(Change { key, old, new: Some(object) })
     }
 
@@ -220,9 +228,20 @@ impl Inner {
         for target in self.links_of(object) {
             add(&mut self.by_link, target, key);
         }
-        if let Some(cluster) = references::cluster(object) {
-            add(&mut self.by_cluster, (cluster.namespace, cluster.name), key);
+        if let Some(cluster) = self.group_of(object) {
+            add(&mut self.by_cluster, cluster, key);
         }
+    }
+
+    /// The cluster that an object belongs to, shared by all of its objects.
+    fn group_of(&self, object: &Object) -> Option<Group> {
+        let cluster = references::cluster(object)?;
+        let cluster = (cluster.namespace, cluster.name);
+        Some(
+            self.by_cluster
+                .get_key_value(&cluster)
+                .map_or_else(|| Arc::new(cluster.clone()), |(shared, _)| shared.clone()),
+        )
     }
 
     fn unindex(&mut self, key: &ObjectKey, object: &Object) {
@@ -233,7 +252,7 @@ impl Inner {
             take(&mut self.by_link, &target, key);
         }
         if let Some(cluster) = references::cluster(object) {
-            take(&mut self.by_cluster, &(cluster.namespace, cluster.name), key);
+            take(&mut self.by_cluster, &Arc::new((cluster.namespace, cluster.name)), key);
         }
     }
 

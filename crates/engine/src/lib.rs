@@ -5,6 +5,8 @@
 
 pub mod cache;
 pub mod management;
+pub mod metrics;
+pub mod monitoring;
 pub mod pass;
 pub mod queue;
 pub mod reads;

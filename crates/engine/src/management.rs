@@ -8,9 +8,11 @@ use hangar_api::{Object, ObjectKey, registry};
 use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::core::{GroupVersionKind, Request};
+use prometheus_client::collector::Collector;
 use serde_json::{Value, json};
 
 use crate::cache::{Cache, Change};
+use crate::metrics::Counters;
 use crate::received::Received;
 
 const MANAGER: &str = "hangar";
@@ -52,6 +54,8 @@ pub struct Management {
 #[derive(Default)]
 pub struct Counts {
     by_verb: Mutex<BTreeMap<String, u64>>,
+    /// By method and status; `<error>` where there was no answer, as client-go has it.
+    answers: Mutex<BTreeMap<(&'static str, String), u64>>,
     conflicts: AtomicU64,
 }
 
@@ -59,6 +63,32 @@ impl Counts {
     pub fn snapshot(&self) -> (BTreeMap<String, u64>, u64) {
         let by_verb = self.by_verb.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (by_verb, self.conflicts.load(Ordering::Relaxed))
+    }
+
+    fn answer<T>(&self, method: &'static str, answer: &Result<T, kube::Error>) {
+        let code = match answer {
+            Ok(_) => "200".to_owned(),
+            Err(kube::Error::Api(status)) => status.code.to_string(),
+            Err(_) => "<error>".to_owned(),
+        };
+        *self.answers.lock().unwrap_or_else(PoisonError::into_inner).entry((method, code)).or_default() += 1;
+    }
+
+    /// For Prometheus.
+    pub fn collectors(&self) -> Vec<Box<dyn Collector>> {
+        let answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let labels = |method: &str, code| [("code", code), ("method", method.to_owned())];
+        let answers = answers.into_iter().map(|((method, code), count)| (labels(method, code), count)).collect();
+        let by_verb = self.snapshot().0.into_iter();
+        let requests = by_verb.map(|(verb, count)| {
+            let (verb, kind) = verb.split_once(' ').unwrap_or((&verb, ""));
+            ([("verb", verb.to_owned()), ("kind", kind.to_owned())], count)
+        });
+        let help = "Requests of controllers to the API server of the management cluster";
+        vec![
+            Box::new(Counters { name: "rest_client_requests", help, values: answers }),
+            Box::new(Counters { name: "hangar_management_requests", help, values: requests.collect() }),
+        ]
     }
 
     fn add(&self, verb: &str, kind: &str) {
@@ -87,7 +117,9 @@ impl Management {
     /// Reads an object that is not watched.
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Object>, ApiError> {
         self.counts.add("get", &key.kind);
-        match api_for(&self.client, key).get_opt(&key.name).await {
+        let answer = api_for(&self.client, key).get_opt(&key.name).await;
+        self.counts.answer("GET", &answer);
+        match answer {
             Ok(found) => Ok(found.map(Received::into_object)),
             Err(error) => Err(self.error(key, error)),
         }
@@ -249,7 +281,9 @@ impl Management {
             }),
             ..DeleteParams::default()
         };
-        match api_for(&self.client, key).delete(&key.name, &params).await {
+        let answer = api_for(&self.client, key).delete(&key.name, &params).await;
+        self.counts.answer("DELETE", &answer);
+        match answer {
             Ok(answer) => match answer.left().map(|object| Arc::new(object.into_object())) {
                 Some(object) if !is_last_moment(&object) => {
                     self.take(object.clone());
@@ -278,7 +312,9 @@ impl Management {
         }
     }
 
+    /// Every write but a delete is a patch.
     fn absorb(&self, key: &ObjectKey, answer: Result<Received, kube::Error>) -> Result<Arc<Object>, ApiError> {
+        self.counts.answer("PATCH", &answer);
         match answer {
             Ok(object) => {
                 let object = Arc::new(object.into_object());

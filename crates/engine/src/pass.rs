@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use crate::Clock;
 use crate::management::{ApiError, Management};
+use crate::metrics::Metrics;
 use crate::queue::Outcome;
 use crate::reads::{NotListed, Read};
 use crate::report::Unwritten;
@@ -57,6 +58,8 @@ pub struct Registration<X> {
     pub kind: &'static str,
     pub version: &'static str,
     pub reads: &'static [Read],
+    /// [`Planner::CONDITIONS`]
+    pub conditions: &'static [&'static str],
     pub(crate) pass: for<'a> fn(&'a X, &'a ObjectKey) -> BoxFuture<'a, Result<Outcome, PassError>>,
     pub(crate) amended: fn(&Object, Condition, Timestamp) -> Value,
 }
@@ -68,6 +71,7 @@ pub const fn of<C: Controller<X>, X: Executor>() -> Registration<X> {
         kind: C::Kind::KIND,
         version: C::Kind::VERSION,
         reads: C::READS,
+        conditions: C::CONDITIONS,
         pass: boxed::<C, X>,
         amended: conditions::amended::<C::Kind>,
     }
@@ -108,12 +112,14 @@ pub struct Passes {
     pub clock: Clock,
     pub hook: Option<StepHook>,
     pub unwritten: Unwritten,
+    pub metrics: Metrics,
 }
 
 async fn run<C: Controller<X>, X: Executor>(context: &X, key: &ObjectKey) -> Result<Outcome, PassError> {
     let passes = context.passes();
     let Some(object) = passes.management.cache().get(key) else {
         passes.unwritten.written(key);
+        passes.metrics.gauges(key, vec![]);
         return Ok(Outcome::Settled);
     };
     if let Some(why) = paused(passes, &object) {
@@ -133,6 +139,7 @@ async fn run<C: Controller<X>, X: Executor>(context: &X, key: &ObjectKey) -> Res
         Err(reason) => world.facts_error = Some(reason),
     }
     let plan = rounds::<C, X>(context, &mut world).await?;
+    passes.metrics.gauges(key, C::gauges(&world, (passes.clock)()));
     let outcome = passes.report(world.object(), &plan).await?;
     if world.object().is_deleting() && plan.status.is_none() {
         C::forget(context, world.object());
@@ -173,7 +180,7 @@ async fn act<C: Controller<X>, X: Executor>(
 ) -> Result<Option<Reason>, PassError> {
     let passes = context.passes();
     for step in steps {
-        passes.still_there(world.object())?;
+        passes.may_go_on(world.object())?;
         passes.survives(&step, false)?;
         tracing::debug!(object = %world.object().key(), ?step, "step");
         let hooked = passes.hook.is_some().then(|| step.clone());
@@ -204,8 +211,8 @@ fn paused(passes: &Passes, object: &Object) -> Option<String> {
 }
 
 impl Passes {
-    pub fn new(management: Management, clock: Clock) -> Self {
-        Self { management, clock, hook: None, unwritten: Unwritten::default() }
+    pub fn new(management: Management, clock: Clock, metrics: Metrics) -> Self {
+        Self { management, clock, hook: None, unwritten: Unwritten::default(), metrics }
     }
 
     fn survives(&self, step: &Step, after: bool) -> Result<(), PassError> {
@@ -215,8 +222,12 @@ impl Passes {
         }
     }
 
-    /// What was told to go since it was read makes nothing more: whoever deletes it would not find what comes too late.
-    fn still_there(&self, object: &Object) -> Result<(), PassError> {
+    /// What was told to go since it was read makes nothing more: whoever deletes it would not find what comes too late. Nor does what was paused since: a call
+    /// to a slow cloud may have taken half a minute.
+    fn may_go_on(&self, object: &Object) -> Result<(), PassError> {
+        if paused(self, object).is_some() {
+            return Err(PassError::LookAgain(format!("{} was paused", object.key())));
+        }
         let now = self.management.cache().get(&object.key()).filter(|now| now.uid() == object.uid());
         match now {
             Some(now) if object.is_deleting() || !now.is_deleting() => Ok(()),
@@ -241,9 +252,14 @@ impl Passes {
             self.unwritten.written(&key);
             return Ok(outcome);
         };
+        if paused(self, object).is_some() {
+            return Err(PassError::LookAgain(format!("{key} was paused")));
+        }
         // The object may have been changed since: its newest form is in the cache.
         let newest = self.management.cache().get(&key).filter(|newest| newest.uid() == object.uid());
         let newest = newest.as_deref().unwrap_or(object);
+        let own = plan.is_shared(newest.get("/status")).then(|| own_part(newest, plan));
+        let newest = own.as_ref().unwrap_or(newest);
         if let Some(later) = self.unwritten.put_off(&key, newest.get("/status"), status, outcome, (self.clock)()) {
             return Ok(later);
         }
@@ -255,6 +271,13 @@ impl Passes {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// The object without what others said in its status.
+fn own_part(object: &Object, plan: &Plan) -> Object {
+    let mut own = object.clone();
+    own.0["status"] = plan.own_part(own.0["status"].take());
+    own
 }
 
 async fn in_time<T>(call: impl Future<Output = T>) -> Result<T, PassError> {

@@ -39,6 +39,7 @@ enum Way {
     Owned,
     Cluster,
     Members,
+    Neighbours,
     Link(Link),
     LinkedBy,
 }
@@ -87,6 +88,11 @@ pub const fn cluster() -> Hop {
 /// Objects of this kind in the same cluster.
 pub const fn members<K: Kind>() -> Hop {
     Hop { kind: of::<K>(), way: Way::Members }
+}
+
+/// Objects of this kind in the same namespace, of which there are few.
+pub const fn neighbours<K: Kind>() -> Hop {
+    Hop { kind: of::<K>(), way: Way::Neighbours }
 }
 
 /// What the reference at this place points at.
@@ -160,6 +166,7 @@ impl Read {
         let from = std::iter::once(Some(own)).chain(self.path.iter().map(|hop| hop.kind));
         let links = from.zip(self.path).filter_map(|(from, hop)| match hop.way {
             Way::Link(link) => Some((from?, link)),
+            Way::Neighbours => Some((hop.kind?, Link::Named(|object| Some(namespace(object))))),
             _ => None,
         });
         links.collect()
@@ -198,11 +205,14 @@ impl Hop {
                 Some(key) => cache.get(&key).into_iter().collect(),
                 None => vec![],
             },
-            Way::LinkedBy => {
-                let keys = cache.linking_to(&from.key()).into_iter().filter(|key| self.fits(key));
-                keys.filter_map(|key| cache.get(&key)).collect()
-            }
+            Way::LinkedBy => self.linking_to(&from.key(), cache),
+            Way::Neighbours => self.linking_to(&namespace(from), cache),
         })
+    }
+
+    fn linking_to(&self, key: &ObjectKey, cache: &Cache) -> Vec<Arc<Object>> {
+        let keys = cache.linking_to(key).into_iter().filter(|key| self.fits(key));
+        keys.filter_map(|key| cache.get(&key)).collect()
     }
 
     /// Objects of a kind from which this hop leads to the object.
@@ -221,10 +231,17 @@ impl Hop {
                 Some(cluster) => keys(cache.of_cluster(&cluster.namespace, &cluster.name, from.0, from.1)),
                 None => vec![],
             },
+            // They are read when they are needed: a change of one wakes nobody.
+            Way::Neighbours => vec![],
             Way::Link(_) => cache.linking_to(&to.key()).into_iter().filter(of_kind).collect(),
             Way::LinkedBy => cache.links_of(to).into_iter().filter(of_kind).collect(),
         }
     }
+}
+
+/// Where an object is, as a key by which its neighbours are found.
+fn namespace(object: &Object) -> ObjectKey {
+    ObjectKey::new("", "Namespace", "", object.namespace())
 }
 
 /// A declared field of an object.

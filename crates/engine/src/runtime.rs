@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::{FutureExt as _, StreamExt as _};
 use hangar_api::conditions::{Condition, Status};
 use hangar_api::names::CLUSTER_NAME_LABEL;
-use hangar_api::{Kind as _, ObjectKey, registry};
+use hangar_api::{Kind as _, Object, ObjectKey, registry};
 use hangar_planner::report::READY;
 use kube::Client;
 use kube::api::{Api, ApiResource};
@@ -18,6 +18,7 @@ use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change};
@@ -60,6 +61,7 @@ pub struct Engine<X: 'static> {
     pub changed: mpsc::UnboundedSender<Change>,
     /// Keys to look at for reasons that no watch here sees.
     pub wakes: mpsc::UnboundedReceiver<ObjectKey>,
+    pub queue: Arc<Queue>,
     pub controllers: Controllers<X>,
     pub context: Arc<X>,
     pub workers: usize,
@@ -68,7 +70,7 @@ pub struct Engine<X: 'static> {
 impl<X: Executor> Engine<X> {
     /// Runs until told to stop, or until a simulation kills it.
     pub async fn run(self, shutdown: CancellationToken) {
-        let queue = Arc::new(Queue::default());
+        let queue = self.queue;
         let mut tasks = JoinSet::new();
         let (listed, mut all_listed) = watch::channel(0_usize);
         let kinds = watched(&self.controllers);
@@ -85,6 +87,7 @@ impl<X: Executor> Engine<X> {
             // Kinds that are only referred to may be listed before the others: it is not their number that counts.
             _ = all_listed.wait_for(|_| first.iter().all(|(group, kind)| cache.is_listed(group, kind))) => {}
         }
+        self.context.passes().metrics.set_ready();
         let dispatch = Arc::new(Dispatch { controllers: self.controllers, context: self.context });
         for _ in 0..self.workers {
             tasks.spawn(work(queue.clone(), dispatch.clone(), shutdown.clone()));
@@ -103,8 +106,8 @@ fn watched<X>(controllers: &[&'static Registration<X>]) -> BTreeSet<GroupKind> {
 
 /// Who is concerned by a change.
 struct Router {
-    /// Kinds that have a controller.
-    own: BTreeSet<GroupKind>,
+    /// Kinds that have a controller, with the conditions that it writes if others write some, too.
+    own: BTreeMap<GroupKind, &'static [&'static str]>,
     /// By the kind that changes: the own kind of whoever reads it, and how.
     by_kind: BTreeMap<GroupKind, Vec<(GroupKind, &'static Read)>>,
     /// Reads that lead to any kind.
@@ -117,7 +120,7 @@ impl Router {
         let reads = controllers.iter().flat_map(|one| one.reads.iter().map(|read| ((one.group, one.kind), read)));
         // Every object may be paused with its cluster.
         let paused = controllers.iter().map(|one| ((one.group, one.kind), &PAUSED));
-        let own = controllers.iter().map(|one| (one.group, one.kind)).collect();
+        let own = controllers.iter().map(|one| ((one.group, one.kind), one.conditions)).collect();
         let mut router = Self { own, by_kind: BTreeMap::new(), by_reference: vec![], cache };
         for (own, read) in reads.chain(paused) {
             match read.path.last().and_then(|hop| hop.kind) {
@@ -131,13 +134,19 @@ impl Router {
     fn concerned(&self, change: &Change) -> BTreeSet<ObjectKey> {
         let mut keys = BTreeSet::new();
         let kind = (change.key.group.as_str(), change.key.kind.as_str());
-        if self.own.contains(&kind) && change.new.is_some() && concerns_itself(change) {
+        let own = self.own.get(&kind).filter(|_| change.new.is_some());
+        if own.is_some_and(|conditions| concerns_itself(change) || is_said_by_others(change, conditions)) {
             keys.insert(change.key.clone());
         }
         for (own, read) in self.by_kind.get(&kind).into_iter().flatten().chain(&self.by_reference) {
             keys.extend(read.concerned(*own, change, &self.cache));
         }
         keys
+    }
+
+    fn enqueue(&self, queue: &Queue, key: ObjectKey) {
+        let group = self.cache.group(&key);
+        queue.add(key, group);
     }
 
     /// Kinds that the object names.
@@ -161,6 +170,16 @@ fn concerns_itself(change: &Change) -> bool {
     old.uid() != new.uid()
         || !same(&old.0, &new.0, &["status", "metadata"])
         || !same(old.get("/metadata"), new.get("/metadata"), &SERVER_FIELDS)
+}
+
+/// Others write conditions into statuses of ours, such as gates of a Machine.
+fn is_said_by_others(change: &Change, own: &[&str]) -> bool {
+    let (Some(old), Some(new)) = (change.old.as_deref(), change.new.as_deref()) else { return true };
+    let theirs = |object: &Object| -> Vec<serde_json::Value> {
+        let all = object.get("/status/conditions").as_array().into_iter().flatten();
+        all.filter(|condition| !condition["type"].as_str().is_some_and(|kind| own.contains(&kind))).cloned().collect()
+    };
+    !own.is_empty() && theirs(old) != theirs(new)
 }
 
 /// One watch for each kind.
@@ -240,9 +259,9 @@ async fn route(
             biased;
             Some(change) = changes.recv() => {
                 router.named(&change).into_iter().for_each(|key| drop(named.send(key)));
-                router.concerned(&change).into_iter().for_each(|key| queue.add(key));
+                router.concerned(&change).into_iter().for_each(|key| router.enqueue(&queue, key));
             }
-            Some(key) = wakes.recv() => queue.add(key),
+            Some(key) = wakes.recv() => router.enqueue(&queue, key),
             else => return,
         }
     }
@@ -268,6 +287,7 @@ impl<X: Executor> Dispatch<X> {
     async fn panicked(&self, controller: &Registration<X>, key: &ObjectKey, words: &str) -> Result<Outcome, PassError> {
         tracing::error!(object = %key, panic = words, "this is a bug in Hangar");
         let passes = self.context.passes();
+        passes.metrics.panic(&key.kind);
         let Some(object) = passes.management.cache().get(key) else { return Ok(Outcome::Failed) };
         let text = format!("this is a bug in Hangar, see its log: {words}");
         let condition = Condition::new(READY, Status::False, "InternalError", text);
@@ -283,8 +303,11 @@ fn words(panic: &(dyn std::any::Any + Send)) -> String {
 
 async fn work<X: Executor>(queue: Arc<Queue>, dispatch: Arc<Dispatch<X>>, shutdown: CancellationToken) {
     loop {
-        let key = queue.next().await;
-        let outcome = match dispatch.pass(&key).await {
+        let (key, waited) = queue.next().await;
+        let began = Instant::now();
+        let outcome = dispatch.pass(&key).await;
+        dispatch.context.passes().metrics.pass(&key.kind, result(&outcome), waited, began.elapsed());
+        let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(PassError::Killed) => return shutdown.cancel(),
             Err(PassError::LookAgain(why)) => {
@@ -297,6 +320,17 @@ async fn work<X: Executor>(queue: Arc<Queue>, dispatch: Arc<Dispatch<X>>, shutdo
             }
         };
         queue.done(&key, outcome);
+    }
+}
+
+/// In the words of controller-runtime.
+fn result(outcome: &Result<Outcome, PassError>) -> &'static str {
+    match outcome {
+        Ok(Outcome::Settled) => "success",
+        Ok(Outcome::After(_)) => "requeue_after",
+        Ok(Outcome::Failed) => "error",
+        Err(PassError::LookAgain(_) | PassError::Killed) => "requeue",
+        Err(PassError::Api(_)) => "error",
     }
 }
 

@@ -3,10 +3,12 @@
 //! Holds: a new kubeconfig means a new connection; a Node's change wakes whoever asked to be woken; nothing is polled. Whoever may write Secrets
 //! writes kubeconfigs, so a client is only ever made from what [`InlineKubeconfig`] accepted.
 
+mod nodes;
 mod requests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
@@ -26,6 +28,7 @@ use requests::Requests;
 
 use crate::cache::Cache;
 use crate::received::Received;
+use nodes::{Nodes, WatchState};
 
 /// Makes clients from kubeconfigs; a simulation has its own.
 #[async_trait]
@@ -51,63 +54,6 @@ struct Entry {
     version: Option<(String, String)>,
     watch: AbortHandle,
     requests: Option<Requests>,
-}
-
-/// The Nodes of one cluster, by name and by provider id.
-#[derive(Default)]
-struct Nodes {
-    state: WatchState,
-    by_name: BTreeMap<String, Arc<Object>>,
-    /// A node that registers under another name has its provider id twice for a while.
-    names: BTreeMap<String, BTreeSet<String>>,
-}
-
-/// How far the watch of a cluster's Nodes has come.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum WatchState {
-    /// The first answer is still to come: nothing is known, good or bad.
-    #[default]
-    Connecting,
-    /// The first list was refused or lost; it is tried again.
-    Failing,
-    Listed,
-}
-
-impl Nodes {
-    fn put(&mut self, node: Arc<Object>) -> Option<Arc<Object>> {
-        let old = self.remove(node.name());
-        let id = node.text("/spec/providerID");
-        if !id.is_empty() {
-            self.names.entry(id.to_owned()).or_default().insert(node.name().to_owned());
-        }
-        self.by_name.insert(node.name().to_owned(), node);
-        old
-    }
-
-    fn remove(&mut self, name: &str) -> Option<Arc<Object>> {
-        let gone = self.by_name.remove(name)?;
-        let id = gone.text("/spec/providerID");
-        if let Some(names) = self.names.get_mut(id) {
-            names.remove(name);
-            if names.is_empty() {
-                self.names.remove(id);
-            }
-        }
-        Some(gone)
-    }
-
-    /// The watch was refused or lost; whether that is the first that is heard of the cluster.
-    fn failed(&mut self) -> bool {
-        let first = self.state == WatchState::Connecting;
-        if first {
-            self.state = WatchState::Failing;
-        }
-        first
-    }
-
-    fn with_provider_id(&self, id: &str) -> Option<&Arc<Object>> {
-        self.by_name.get(self.names.get(id)?.first()?)
-    }
 }
 
 impl Drop for Entry {
@@ -191,6 +137,13 @@ impl Tenants {
                 nodes.with_provider_id(provider_id).map_or(NodeView::None, |node| NodeView::Node(node.clone()))
             }
         }
+    }
+
+    /// For how long a cluster has not answered, if it does not.
+    pub fn silent_for(&self, cluster: &ClusterName) -> Option<Duration> {
+        let entries = self.entries();
+        let nodes = entries.get(cluster)?.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        nodes.silent_for()
     }
 
     /// All Nodes of a cluster, once they were listed.
@@ -282,11 +235,12 @@ fn refusal(cluster: &ClusterName, error: &hangar_api::kubeconfig::KubeconfigErro
 fn slim(node: Received) -> Object {
     let mut node = node.into_object();
     if let Some(status) = node.0.get_mut("status").and_then(serde_json::Value::as_object_mut) {
-        status.retain(|field, _| ["addresses", "conditions", "nodeInfo"].contains(&field.as_str()));
+        status.retain(|field, _| ["addresses", "conditions", "nodeInfo", "volumesAttached"].contains(&field.as_str()));
     }
     node
 }
 
+/// One watch after the other: whether a cluster answers again is only known from its next list.
 async fn observe(
     client: Client,
     cluster: ClusterName,
@@ -294,28 +248,44 @@ async fn observe(
     cache: Cache,
     wakes: mpsc::UnboundedSender<ObjectKey>,
 ) {
+    loop {
+        watch(&client, &cluster, &nodes, &cache, &wakes).await;
+        if nodes.lock().unwrap_or_else(PoisonError::into_inner).is_news_that_it_fails() {
+            wake(&cache, &cluster, None, &wakes);
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Until it fails.
+async fn watch(
+    client: &Client,
+    cluster: &ClusterName,
+    nodes: &Mutex<Nodes>,
+    cache: &Cache,
+    wakes: &mpsc::UnboundedSender<ObjectKey>,
+) {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Node"));
-    let api: Api<Received> = Api::all_with(client, &resource);
+    let api: Api<Received> = Api::all_with(client.clone(), &resource);
     let mut stream = Box::pin(watcher(api, watcher::Config::default()));
     let mut listed = BTreeMap::new();
-    while let Some(event) = stream.next().await {
+    while let Some(Ok(event)) = stream.next().await {
         let touched = match event {
-            Ok(watcher::Event::Init) => {
+            watcher::Event::Init => {
                 listed.clear();
                 continue;
             }
-            Ok(watcher::Event::InitApply(object)) => {
+            watcher::Event::InitApply(object) => {
                 let node = slim(object);
                 listed.insert(node.name().to_owned(), Arc::new(node));
                 continue;
             }
-            Ok(watcher::Event::InitDone) => {
+            watcher::Event::InitDone => {
                 let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
-                *nodes = Nodes { state: WatchState::Listed, ..Nodes::default() };
-                std::mem::take(&mut listed).into_values().for_each(|node| drop(nodes.put(node)));
+                nodes.list(std::mem::take(&mut listed).into_values());
                 None
             }
-            Ok(watcher::Event::Apply(object)) => {
+            watcher::Event::Apply(object) => {
                 let node = Arc::new(slim(object));
                 let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
                 let old = nodes.put(node.clone());
@@ -324,20 +294,13 @@ async fn observe(
                 }
                 Some(node)
             }
-            Ok(watcher::Event::Delete(object)) => {
+            watcher::Event::Delete(object) => {
                 let node = Arc::new(slim(object));
                 nodes.lock().unwrap_or_else(PoisonError::into_inner).remove(node.name());
                 Some(node)
             }
-            Err(_) => {
-                if nodes.lock().unwrap_or_else(PoisonError::into_inner).failed() {
-                    wake(&cache, &cluster, None, &wakes);
-                }
-                tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-                continue;
-            }
         };
-        wake(&cache, &cluster, touched.as_deref(), &wakes);
+        wake(cache, cluster, touched.as_deref(), wakes);
     }
 }
 
@@ -352,12 +315,10 @@ fn wake(cache: &Cache, cluster: &ClusterName, node: Option<&Object>, wakes: &mps
 
 /// Heartbeats are no news.
 fn matters(old: &Object, new: &Object) -> bool {
-    let ready = |node: &Object| {
-        let conditions = node.get("/status/conditions").as_array().cloned().unwrap_or_default();
-        conditions
-            .into_iter()
-            .find(|condition| condition["type"] == "Ready")
-            .map(|condition| condition["status"].clone())
+    let health = |node: &Object| -> Vec<(String, String)> {
+        let conditions = node.get("/status/conditions").as_array().into_iter().flatten();
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        conditions.map(|condition| (text(&condition["type"]), text(&condition["status"]))).collect()
     };
     [
         "/spec",
@@ -369,7 +330,7 @@ fn matters(old: &Object, new: &Object) -> bool {
     ]
     .iter()
     .any(|pointer| old.get(pointer) != new.get(pointer))
-        || ready(old) != ready(new)
+        || health(old) != health(new)
 }
 
 fn concerns(machine: &Object, node: Option<&Object>) -> bool {

@@ -67,14 +67,15 @@ pub enum WebhookError {
     Unreadable(String),
 }
 
-/// Serves until told to stop.
+/// Serves until told to stop; what is said to others on the same port goes along.
 pub async fn serve(
     listener: TcpListener,
     mut identity: watch::Receiver<WebhookIdentity>,
+    others: axum::Router,
     shutdown: CancellationToken,
 ) -> Result<(), WebhookError> {
     let mut current = acceptor(&identity.borrow_and_update())?;
-    let router = router();
+    let router = router().merge(others);
     let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let place = tokio::select! {
@@ -245,7 +246,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
-        let serving = tokio::spawn(serve(listener, identity, shutdown.clone()));
+        let serving = tokio::spawn(serve(listener, identity, axum::Router::new(), shutdown.clone()));
         assert_eq!(shown(address).await, before);
         renewed.send_replace(second);
         assert_eq!(shown(address).await, after);

@@ -6,6 +6,8 @@ mod plane;
 
 use hangar_controllers::Etcd;
 use plane::{Plane, condition};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
 const EXAMPLE: &str = "examples/kamaji-openstack.yaml";
@@ -20,6 +22,7 @@ fn from_a_manifest_to_a_working_cluster_and_back_to_nothing() {
     the_substitution_is_in_an_event_and_a_condition(&plane, substitute.expect(&said));
     the_node_is_what_nova_and_neutron_gave(&plane);
     no_part_of_the_plane_may_do_more_than_its_work(&plane);
+    who_may_reads_metrics(&plane);
     pods_run_in_the_tenant(&plane);
     many_may_ask_at_once(&plane);
     an_agent_of_konnectivity_is_let_in_by_its_token_alone(&plane);
@@ -106,6 +109,46 @@ fn no_part_of_the_plane_may_do_more_than_its_work(plane: &Plane) {
     }
     let who = plane.ok(&["kubectl", "--", "auth", "whoami"]);
     assert!(who.contains("kubernetes-admin"), "{who}");
+}
+
+/// As a Prometheus would: with the token of a service account that may.
+fn who_may_reads_metrics(plane: &Plane) {
+    let status: Value = serde_json::from_str(&plane.ok(&["status", "-o", "json"])).unwrap();
+    let url = status["metrics"].as_str().unwrap().to_owned();
+    let ca = std::fs::read(plane.home().join("pki/ca.crt")).unwrap();
+    let ca = CertificateDer::from_pem_slice(&ca).unwrap().to_vec();
+    let read = |token: &str| {
+        let mut config = kube::Config::new(url.trim_end_matches("/metrics").parse().unwrap());
+        config.root_cert = Some(vec![ca.clone()]);
+        config.auth_info.token = Some(token.to_owned().into());
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            let client = kube::Client::try_from(config).unwrap();
+            client.request_text(http::Request::get("/metrics").body(vec![]).unwrap()).await
+        })
+    };
+    plane.kubectl(&["create", "serviceaccount", "prometheus"]);
+    let token = plane.kubectl(&["create", "token", "prometheus"]);
+    let refused = read(token.trim()).unwrap_err().to_string();
+    assert!(refused.contains("system:serviceaccount:default:prometheus may not get /metrics"), "{refused}");
+    let binding = ["create", "clusterrolebinding", "prometheus", "--clusterrole=hangar-metrics-reader"];
+    plane.kubectl(&[&binding[..], &["--serviceaccount=default:prometheus"]].concat());
+    let text = std::cell::RefCell::new(String::new());
+    plane::until("metrics", || {
+        read(token.trim()).is_ok_and(|read| {
+            *text.borrow_mut() = read;
+            true
+        })
+    });
+    let text = text.into_inner();
+    for line in [
+        r#"controller_runtime_reconcile_total{controller="machine",result="success"} "#,
+        r#"rest_client_requests_total{code="200",method="PATCH"} "#,
+        r#"hangar_certificate_expiration_timestamp_seconds{kind="KamajiControlPlane",namespace="default",name="kamaji-quickstart-control-plane"} "#,
+        "hangar_cloud_tokens_total 1",
+    ] {
+        assert!(text.lines().any(|one| one.starts_with(line)), "{line}\n{text}");
+    }
+    plane.kubectl(&["delete", "clusterrolebinding/prometheus", "serviceaccount/prometheus"]);
 }
 
 fn pods_run_in_the_tenant(plane: &Plane) {

@@ -147,8 +147,11 @@ impl KubeApi {
         if !query.text("dryRun").is_empty() {
             return Err(Refusal::plain(400, "dryRun is not simulated: leave it out"));
         }
+        let evicts = target.subresource.as_deref() == Some("eviction");
         let mut request = verbs::Request { store: &mut store, resource, target: &target, query: &query, now: &now };
         match (verb, patch) {
+            ("create", _) if evicts => request.evict(&body),
+            _ if evicts => Err(Refusal::plain(405, "the server does not allow this method on the requested resource")),
             ("get", _) => request.get(),
             ("list", _) => request.list(),
             ("create", _) => request.create(body),
@@ -222,6 +225,7 @@ fn asked(method: &Method, uri: &Uri, headers: &HeaderMap, body: &[u8]) -> Result
         ("GET", Some(_)) => "get",
         ("GET", None) => "list",
         ("POST", None) => "create",
+        ("POST", Some(_)) if target.subresource.as_deref() == Some("eviction") => "create",
         ("PUT", Some(_)) => "update",
         ("PATCH", Some(_)) if patch == Some(PatchKind::Apply) => "apply",
         ("PATCH", Some(_)) if patch.is_some() => "patch",
@@ -248,6 +252,7 @@ fn served(resource: &Resource, target: &Target) -> Result<(), Refusal> {
         None => true,
         Some("status") => resource.status,
         Some("approval") => resource.plural == "certificatesigningrequests",
+        Some("eviction") => (resource.group.as_str(), resource.kind.as_str()) == ("", "Pod"),
         Some(_) => false,
     };
     if version && door { Ok(()) } else { Err(unserved()) }

@@ -10,7 +10,9 @@ pub(super) struct Refusal {
     pub code: u16,
     pub reason: &'static str,
     pub message: String,
-    details: Option<(String, String, String)>,
+    details: Option<Box<(String, String, String)>>,
+    /// Reason and message of what lies behind it.
+    cause: Option<(&'static str, String)>,
 }
 
 impl Refusal {
@@ -30,12 +32,18 @@ impl Refusal {
             504 => "Timeout",
             _ => "InternalError",
         };
-        Self { code, reason, message: message.to_owned(), details: None }
+        Self { code, reason, message: message.to_owned(), details: None, cause: None }
     }
 
     fn about(mut self, resource: &Resource, name: &str) -> Self {
-        self.details = Some((resource.group.clone(), resource.plural.clone(), name.to_owned()));
+        self.details = Some(Box::new((resource.group.clone(), resource.plural.clone(), name.to_owned())));
         self
+    }
+
+    /// An eviction that a disruption budget does not allow.
+    pub fn disruption(resource: &Resource, name: &str, why: String) -> Self {
+        let refusal = Self::plain(429, "Cannot evict pod as it would violate the pod's disruption budget.");
+        Self { cause: Some(("DisruptionBudget", why)), ..refusal.about(resource, name) }
     }
 
     pub fn not_found(resource: &Resource, name: &str) -> Self {
@@ -68,8 +76,11 @@ impl Refusal {
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
             "message": self.message, "reason": self.reason, "code": self.code,
         });
-        if let Some((group, plural, name)) = &self.details {
+        if let Some((group, plural, name)) = self.details.as_deref() {
             body["details"] = json!({ "group": group, "kind": plural, "name": name });
+        }
+        if let Some((reason, message)) = &self.cause {
+            body["details"]["causes"] = json!([{ "reason": reason, "message": message }]);
         }
         body
     }

@@ -22,6 +22,8 @@ const BUILT_IN: &[(&str, &str, &str, bool, bool)] = &[
     ("", "Event", "events", false, false),
     ("", "Namespace", "namespaces", true, false),
     ("", "Node", "nodes", true, false),
+    ("", "PersistentVolume", "persistentvolumes", true, false),
+    ("", "PersistentVolumeClaim", "persistentvolumeclaims", true, false),
     ("", "Pod", "pods", true, false),
     ("", "Secret", "secrets", false, false),
     ("", "Service", "services", true, false),
@@ -41,6 +43,7 @@ const BUILT_IN: &[(&str, &str, &str, bool, bool)] = &[
     ("rbac.authorization.k8s.io", "ClusterRoleBinding", "clusterrolebindings", false, false),
     ("rbac.authorization.k8s.io", "Role", "roles", false, false),
     ("rbac.authorization.k8s.io", "RoleBinding", "rolebindings", false, false),
+    ("storage.k8s.io", "VolumeAttachment", "volumeattachments", true, false),
 ];
 
 impl Resource {

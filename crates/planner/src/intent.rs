@@ -26,6 +26,27 @@ pub fn ensure(owner: &Object, current: Option<&Object>, wanted: Object) -> Resul
     }
 }
 
+/// The same for a child that is there and keeps what stands at some places: the rest is changed in place.
+pub fn update(owner: &Object, current: &Object, wanted: Object, kept: &[&str]) -> Option<Step> {
+    let mut wanted = owned(wanted, &owner.as_owner(true));
+    let fingerprint = fingerprint(&wanted.0);
+    for pointer in kept {
+        let Some((parent, field)) = pointer.rsplit_once('/') else { continue };
+        if let Some(fields) = wanted.0.pointer_mut(parent).and_then(Value::as_object_mut) {
+            fields.remove(field);
+            let stands = Some(current.get(pointer)).filter(|value| !value.is_null());
+            fields.extend(stands.map(|value| (field.to_owned(), value.clone())));
+        }
+    }
+    wanted.0["metadata"]["annotations"][APPLIED_ANNOTATION] = fingerprint.into();
+    if says(&current.0, &wanted.0) {
+        return None;
+    }
+    // One that is gone meanwhile is not made again by this.
+    wanted.0["metadata"]["uid"] = current.uid().into();
+    Some(Step::Apply(wanted))
+}
+
 /// The same for several.
 pub fn ensure_all(owner: &Object, pairs: Vec<(Option<&Object>, Object)>) -> Result<Vec<Step>, Reason> {
     let steps: Result<Vec<Option<Step>>, Reason> =

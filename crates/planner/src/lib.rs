@@ -28,7 +28,7 @@ mod world;
 
 pub use owner_key::OwnerKey;
 pub use plan::{Phase, Plan, Progress, Reason, Wake};
-pub use planner::{Part, Phases, Planner, plan, refused};
+pub use planner::{Gauge, Part, Phases, Planner, plan, refused};
 pub use report::{Report, Shared};
 pub use step::{Effect, Step};
 pub use world::{Absorb, Objects, Unreadable, World};

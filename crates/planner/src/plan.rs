@@ -117,4 +117,26 @@ pub struct Plan {
     pub status: Option<Value>,
     /// Look again after this time although everything is done: clouds do not call back.
     pub recheck: Option<Duration>,
+    /// Types of the conditions in it that may be compared with those that stand there; nothing: all of them.
+    pub conditions: &'static [&'static str],
+}
+
+impl Plan {
+    /// Whether conditions of others are in a status that stands: they are nobody's to write but theirs.
+    pub fn is_shared(&self, stands: &Value) -> bool {
+        let mut all = stands["conditions"].as_array().into_iter().flatten();
+        !self.conditions.is_empty() && all.any(|condition| !self.is_own(condition))
+    }
+
+    /// A status that stands, without what others said in it.
+    pub fn own_part(&self, mut stands: Value) -> Value {
+        if let Some(conditions) = stands["conditions"].as_array_mut() {
+            conditions.retain(|condition| self.is_own(condition));
+        }
+        stands
+    }
+
+    fn is_own(&self, condition: &Value) -> bool {
+        condition["type"].as_str().is_some_and(|kind| self.conditions.contains(&kind))
+    }
 }

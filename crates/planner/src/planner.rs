@@ -25,6 +25,8 @@ pub trait Planner: Sized + Send + Sync + 'static {
     const FINALIZER: Option<&'static str> = None;
     /// How the conditions that all kinds share are shown.
     const SHARED: Shared = Shared::Always;
+    /// Types of the conditions that the planner writes, if others write conditions of their own into the same status; nothing: all are its own.
+    const CONDITIONS: &'static [&'static str] = &[];
     /// Whether progress is reported as the condition Ready, unless the planner writes its own.
     const READY: bool = true;
 
@@ -38,10 +40,24 @@ pub trait Planner: Sized + Send + Sync + 'static {
     /// Its own words only; what all kinds share is not written here.
     fn status(world: &World<Self>, progress: &Progress, report: &mut Report<Self::Kind>);
 
+    /// What operators want to see of the object as numbers.
+    fn gauges(_world: &World<Self>, _now: Timestamp) -> Vec<Gauge> {
+        vec![]
+    }
+
     /// Look again after this time although everything is done.
     fn recheck(_world: &World<Self>, _now: Timestamp) -> Option<Duration> {
         None
     }
+}
+
+/// A number about one object, for monitoring.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gauge {
+    /// As Prometheus names metrics, with the unit at its end.
+    pub name: &'static str,
+    pub help: &'static str,
+    pub value: f64,
 }
 
 /// A resource that several kinds have in the same way: made and taken away by phases of its own.
@@ -111,7 +127,7 @@ pub fn plan<P: Planner>(world: &World<P>, now: Timestamp) -> Plan {
         return match P::FINALIZER.filter(|finalizer| world.object().finalizers().contains(finalizer)) {
             Some(finalizer) => going(world, finalizer, now),
             // Nothing of ours holds it.
-            None => Plan { steps: vec![], progress: Progress::Done, status: None, recheck: None },
+            None => Plan { steps: vec![], progress: Progress::Done, status: None, recheck: None, conditions: &[] },
         };
     }
     let phase = held(world, P::build(Phases::of(world, now)).finish());
@@ -156,7 +172,7 @@ fn with_status<P: Planner>(world: &World<P>, phase: Phase, recheck: Option<Durat
     };
     // Between steps nobody reports.
     let status = steps.is_empty().then(|| report::status::<P>(world, &progress, now));
-    Plan { steps, progress, status, recheck }
+    Plan { steps, progress, status, recheck, conditions: P::CONDITIONS }
 }
 
 #[cfg(test)]

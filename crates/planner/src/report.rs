@@ -30,15 +30,15 @@ pub enum Shared {
 pub struct Report<K: Kind> {
     pub status: K::Status,
     pub conditions: Vec<Condition>,
-}
-
-impl<K: Kind> Default for Report<K> {
-    fn default() -> Self {
-        Self { status: K::Status::default(), conditions: vec![] }
-    }
+    /// When it says so.
+    pub now: Timestamp,
 }
 
 impl<K: Kind> Report<K> {
+    fn at(now: Timestamp) -> Self {
+        Self { status: K::Status::default(), conditions: vec![], now }
+    }
+
     pub fn condition(&mut self, condition: Condition) {
         self.conditions.push(condition);
     }
@@ -52,7 +52,7 @@ impl<K: Kind> Report<K> {
 /// The whole status.
 pub fn status<P: Planner>(world: &World<P>, progress: &Progress, now: Timestamp) -> Value {
     let object = world.object();
-    let mut report = Report::<P::Kind>::default();
+    let mut report = Report::<P::Kind>::at(now);
     P::status(world, progress, &mut report);
     let mut conditions = report.conditions;
     if P::READY && !conditions.iter().any(|condition| condition.kind == READY) {

@@ -110,43 +110,61 @@ pub enum DataStoreCall {
 #[derive(Debug, Clone, PartialEq)]
 pub enum TenantCall {
     /// Server-side apply of these objects, in order; then these go, if they are there.
-    Apply {
-        objects: Vec<Object>,
-        remove: Vec<ObjectKey>,
-    },
+    Apply { objects: Vec<Object>, remove: Vec<ObjectKey> },
     /// A new bootstrap token that lives this many seconds, and is good for the Node of this name or for any.
-    CreateToken {
-        seconds: i64,
-        node: Option<String>,
-    },
+    CreateToken { seconds: i64, node: Option<String> },
     /// The same token lives on.
-    ExtendToken {
-        id: String,
-        seconds: i64,
-    },
+    ExtendToken { id: String, seconds: i64 },
     /// The token has done its work.
-    DeleteToken {
-        id: String,
-    },
+    DeleteToken { id: String },
     DeleteNode {
         name: String,
-    },
-    /// Labels, annotations and taints of a node, when its machine has taken it over.
-    AdoptNode {
-        name: String,
-        annotations: Vec<(String, String)>,
-        remove_taint: String,
+        /// If it is refused, that is the end of it.
+        last_try: bool,
     },
     /// A CertificateSigningRequest is approved, or denied for a reason, if it is still as it was seen.
-    DecideRequest {
-        name: String,
-        resource_version: String,
-        refusal: Option<String>,
-    },
+    DecideRequest { name: String, resource_version: String, refusal: Option<String> },
+    /// No new pods come to the node.
+    CordonNode { name: String },
+    /// Asks a pod to go, as far as disruption budgets allow.
+    EvictPod(Eviction),
+    /// Labels, annotations and taints of a node, as its machine wants them.
+    AdoptNode(NodeChange),
     /// Every Secret is written again as it is, so that it is encrypted with the key that writes now; from a page on.
-    RewriteSecrets {
-        from: Option<String>,
-    },
+    RewriteSecrets { from: Option<String> },
+}
+
+/// What a Node is told; everything else on it stays.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct NodeChange {
+    pub name: String,
+    pub annotations: Vec<(String, String)>,
+    /// Nothing: it goes.
+    pub labels: Vec<(String, Option<String>)>,
+    /// As Nodes have them; one of the same key and effect is replaced.
+    pub taints: Vec<Value>,
+    /// Key and effect.
+    pub remove_taints: Vec<(String, String)>,
+}
+
+/// A pod that is to leave its node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Eviction {
+    pub namespace: String,
+    pub name: String,
+    /// Another pod of this name stays.
+    pub uid: String,
+    /// How long it has, if not as long as it says itself.
+    pub grace_seconds: Option<i64>,
+}
+
+/// What a tenant said to an eviction.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Evicted {
+    /// It goes, or is gone.
+    Accepted,
+    /// Why not, in its words: a disruption budget, or something that is wrong with one.
+    Refused(String),
 }
 
 /// What a step brought back.
@@ -176,11 +194,17 @@ pub enum TenantAnswer {
         expires: jiff::Timestamp,
     },
     TokenDeleted,
+    /// Nothing is left of it, or nothing more is tried.
     NodeDeleted,
     /// The Node as it is now.
     NodeAdopted(Arc<Object>),
     RequestDecided {
         name: String,
+    },
+    NodeCordoned(Arc<Object>),
+    PodEvicted {
+        uid: String,
+        answer: Evicted,
     },
     /// Where to go on, or why not all could be written.
     SecretsRewritten {
@@ -199,6 +223,8 @@ impl std::fmt::Debug for TenantAnswer {
             Self::NodeDeleted => "NodeDeleted",
             Self::NodeAdopted(_) => "NodeAdopted",
             Self::RequestDecided { .. } => "RequestDecided",
+            Self::NodeCordoned(_) => "NodeCordoned",
+            Self::PodEvicted { .. } => "PodEvicted",
             Self::SecretsRewritten { .. } => "SecretsRewritten",
         })
     }

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::cloud::{CloudAnswer, CloudCall, Resource, ResourceType, Resources};
 use crate::hosted::roots::Root;
 use crate::hosted::{encryption, rotation};
-use crate::step::{Effect, Issue, Material, TenantAnswer, TenantCall};
+use crate::step::{Effect, Evicted, Issue, Material, TenantAnswer, TenantCall};
 use crate::{Plan, Planner, Progress, Step, World, plan};
 
 pub fn shared(value: Value) -> Arc<Object> {
@@ -112,6 +112,10 @@ pub fn step(step: &Step) -> String {
             TenantCall::Apply { objects, remove } => {
                 format!("{}: apply {}, remove {}", cluster.name, objects.len(), remove.len())
             }
+            TenantCall::EvictPod(it) => match it.grace_seconds {
+                Some(seconds) => format!("evict {}/{} within {seconds} s", it.namespace, it.name),
+                None => format!("evict {}/{}", it.namespace, it.name),
+            },
             other => format!("{}: {other:?}", cluster.name),
         },
     }
@@ -309,11 +313,23 @@ impl Fake {
             TenantCall::DeleteNode { .. } => TenantAnswer::NodeDeleted,
             TenantCall::DecideRequest { name, .. } => TenantAnswer::RequestDecided { name: name.clone() },
             TenantCall::RewriteSecrets { .. } => TenantAnswer::SecretsRewritten { next: None, left: None },
-            TenantCall::AdoptNode { name, annotations, .. } => {
+            TenantCall::CordonNode { name } => {
+                let fields = json!({ "spec": { "providerID": "p://1", "unschedulable": true } });
+                TenantAnswer::NodeCordoned(shared(object("v1", "Node", name, fields)))
+            }
+            TenantCall::EvictPod(eviction) => {
+                TenantAnswer::PodEvicted { uid: eviction.uid.clone(), answer: Evicted::Accepted }
+            }
+            TenantCall::AdoptNode(change) => {
                 let annotations: serde_json::Map<String, Value> =
-                    annotations.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
-                let fields = json!({ "metadata": { "annotations": annotations }, "spec": { "providerID": "p://1" } });
-                TenantAnswer::NodeAdopted(shared(object("v1", "Node", name, fields)))
+                    change.annotations.iter().map(|(name, value)| (name.clone(), value.clone().into())).collect();
+                let labels: serde_json::Map<String, Value> =
+                    change.labels.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
+                let fields = json!({
+                    "metadata": { "annotations": annotations, "labels": labels },
+                    "spec": { "providerID": "p://1", "taints": change.taints },
+                });
+                TenantAnswer::NodeAdopted(shared(object("v1", "Node", &change.name, fields)))
             }
         }
     }

@@ -81,6 +81,18 @@ impl Tenants {
         api
     }
 
+    /// Every tenant that somebody has called.
+    pub fn apis(&self) -> Vec<KubeApi> {
+        self.0.apis.lock().unwrap().values().cloned().collect()
+    }
+
+    /// Pods that would be lost with a Node: neither finished, nor of a DaemonSet, nor marked to be left alone.
+    pub fn evictable(&self, node: &str) -> Vec<String> {
+        let pods = self.apis().into_iter().flat_map(|api| api.list("", "Pod"));
+        let here = pods.filter(|pod| pod["spec"]["nodeName"] == node && is_evictable(pod));
+        here.map(|pod| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
     fn is_running(&self, server: &str) -> bool {
         self.0.running.lock().unwrap().contains_key(server)
     }
@@ -166,6 +178,13 @@ fn node(guest: &Guest, taints: &Value) -> Value {
     })
 }
 
+fn is_evictable(pod: &Value) -> bool {
+    let owners = pod["metadata"]["ownerReferences"].as_array();
+    let of_daemon_set = owners.into_iter().flatten().any(|owner| owner["kind"] == "DaemonSet");
+    let ended = ["Succeeded", "Failed"].iter().any(|phase| pod["status"]["phase"] == *phase);
+    !of_daemon_set && !ended && pod["metadata"]["labels"]["cluster.x-k8s.io/drain"] != "skip"
+}
+
 fn provider_id(server: &str) -> String {
     format!("openstack:///{server}")
 }
@@ -205,6 +224,11 @@ impl GuestDriver for Tenants {
         let api = self.0.apis.lock().unwrap().get(&host).cloned();
         if let Some(api) = api {
             api.delete("", "Node", "", &node);
+            // The garbage collector of pods.
+            for pod in api.list("", "Pod").iter().filter(|pod| pod["spec"]["nodeName"] == *node) {
+                let text = |field: &str| pod["metadata"][field].as_str().unwrap_or_default();
+                api.delete("", "Pod", text("namespace"), text("name"));
+            }
         }
     }
 }

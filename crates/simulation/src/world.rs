@@ -92,7 +92,7 @@ impl Simulation {
         cloud.set_stopwatch(Arc::new(move |work| measured.measure(work)));
         let laws = Laws::new(clock.clone(), seed);
         if !forgetful {
-            laws.watch(&management, &cloud);
+            laws.watch(&management, &cloud, &tenants);
         }
         Self {
             management,
@@ -276,11 +276,21 @@ impl Simulation {
         twice
     }
 
+    /// Time passes, and the laws are looked after.
+    pub async fn wait(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+        self.laws.check();
+    }
+
     pub async fn until(&self, what: &str, reached: impl Fn() -> bool) {
+        self.until_within(PATIENCE, what, reached).await;
+    }
+
+    pub async fn until_within(&self, patience: Duration, what: &str, reached: impl Fn() -> bool) {
         let began = tokio::time::Instant::now();
         while !reached() {
             self.laws.check();
-            assert!(began.elapsed() < PATIENCE, "seed {}: it never came that {what}\n{}", self.seed, self.state());
+            assert!(began.elapsed() < patience, "seed {}: it never came that {what}\n{}", self.seed, self.state());
             tokio::time::sleep(Duration::from_millis(250)).await;
         }
         self.laws.check();

@@ -10,7 +10,6 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test file are tests too")]
 
-use std::alloc::System;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,8 +20,9 @@ use hangar_simulation::{CAPI, NAMESPACE, Options, Simulation, condition};
 use serde_json::json;
 use tokio::time::Instant;
 
+/// The allocator of the program, and how much it has given out.
 #[global_allocator]
-static HEAP: Cap<System> = Cap::new(System, usize::MAX);
+static HEAP: Cap<mimalloc::MiMalloc> = Cap::new(mimalloc::MiMalloc, usize::MAX);
 
 /// In simulated time.
 const PATIENCE: Duration = Duration::from_secs(24 * 3600);

@@ -233,3 +233,27 @@ async fn a_hand_on_foreign_things_is_found() {
     delete(&simulation, "foreign").await;
     assert_eq!(broken(&simulation), ["foreign"; 4]);
 }
+
+/// The server of a Machine that goes is deleted while a pod runs on its Node.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_deleted_under_its_pods_is_found() {
+    for (limit, expected) in [(json!({}), vec!["drain"]), (json!({ "nodeDrainTimeoutSeconds": 1 }), vec![])] {
+        let mut simulation = Simulation::new(1);
+        simulation.start(None);
+        simulation.apply_example().await;
+        simulation.becomes_available(1).await;
+        simulation.stop_engines().await;
+        let server = simulation.in_cloud("server").remove(0);
+        let machine = simulation.machines().remove(0);
+        let (name, node) = (machine["metadata"]["name"].as_str().unwrap(), &machine["status"]["nodeRef"]["name"]);
+        simulation.tenants.apis()[0].put(json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "a", "namespace": "default" }, "spec": { "nodeName": node },
+        }));
+        simulation
+            .management
+            .edit(CAPI, "Machine", NAMESPACE, name, |machine| machine["spec"]["deletion"] = limit.clone());
+        simulation.management.delete(CAPI, "Machine", NAMESPACE, name);
+        cloud(&simulation).delete_server(&server.id).await.unwrap();
+        assert_eq!(broken(&simulation), expected);
+    }
+}

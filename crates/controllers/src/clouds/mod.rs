@@ -11,13 +11,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use hangar_api::{Object, ObjectKey};
-use hangar_openstack::{Cloud, CloudConfig, Error, ErrorKind, Flavor, HostPolicy, Transport, transport_for};
+use hangar_engine::metrics::{Collector, Counters};
+use hangar_openstack::{
+    CallCounts, Cloud, CloudConfig, Error, ErrorKind, Flavor, HostPolicy, Transport, transport_for,
+};
 use hangar_planner::cloud::{CloudAnswer, CloudCall, CloudIdentity};
 use hangar_planner::{Reason, Wake};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-pub use project::{ClusterNetwork, Project};
+pub use project::{Age, ClusterNetwork, Project};
 
 use crate::Context;
 
@@ -128,10 +131,33 @@ impl Clouds {
     }
 
     /// Every session's calls so far, for benchmarks and metrics.
-    pub fn calls(&self) -> Vec<hangar_openstack::CallCounts> {
+    pub fn calls(&self) -> Vec<CallCounts> {
         let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         sessions.values().map(|(_, session)| session.cloud.calls()).collect()
     }
+}
+
+/// For Prometheus: calls of all sessions together.
+pub(crate) fn collectors(sessions: &[CallCounts]) -> Vec<Box<dyn Collector>> {
+    let sum = |of: fn(&CallCounts) -> &BTreeMap<String, u64>| {
+        let mut sum: BTreeMap<&str, u64> = BTreeMap::new();
+        sessions.iter().flat_map(of).for_each(|(call, count)| *sum.entry(call).or_default() += count);
+        sum.into_iter().map(|(call, count)| ([("call", call.to_owned())], count)).collect::<Vec<_>>()
+    };
+    let tokens = vec![([], sessions.iter().map(|session| session.tokens).sum())];
+    vec![
+        Box::new(Counters {
+            name: "hangar_cloud_calls",
+            help: "Calls to clouds",
+            values: sum(|session| &session.calls),
+        }),
+        Box::new(Counters {
+            name: "hangar_cloud_call_failures",
+            help: "Calls to clouds that failed",
+            values: sum(|session| &session.failures),
+        }),
+        Box::new(Counters { name: "hangar_cloud_tokens", help: "Tokens that clouds were asked for", values: tokens }),
+    ]
 }
 
 impl Session {

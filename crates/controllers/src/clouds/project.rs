@@ -3,7 +3,7 @@
 //! Flows: one list call for all owners -> index by owner's UID -> our own calls are added. Holds: a list counts from the moment in which it began; after a call
 //! whose fate is unknown (an error, a lost answer, a pass that was cut off) every list is read anew before anything else is decided.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -28,7 +28,14 @@ pub struct Project {
     /// Lists that began in an earlier epoch count for nothing.
     epoch: AtomicU64,
     /// Since when owners are known to be deleted, by UID.
-    deleting: std::sync::Mutex<BTreeMap<String, Instant>>,
+    deleting: std::sync::Mutex<Deleting>,
+}
+
+#[derive(Default)]
+struct Deleting {
+    since: HashMap<String, Instant>,
+    /// The oldest first.
+    order: VecDeque<(Instant, String)>,
 }
 
 /// What an OpenStackCluster's network, subnets and zones are in the cloud.
@@ -63,6 +70,19 @@ struct Own<T> {
 
 /// A cluster's network that nobody asked about for so long is forgotten.
 const KEPT: Duration = Duration::from_secs(3600);
+/// How old a list may be.
+#[derive(Debug, Clone, Copy)]
+pub enum Age {
+    /// Older if the project is large: else lists would be read as often as before and be ever longer, for thousands of clusters at once.
+    Paced(Duration),
+    /// Not older, whatever it costs.
+    Strict(Duration),
+}
+
+/// A list of a thousand resources is read every two seconds at most.
+const PACE: Duration = Duration::from_millis(2);
+const LONGEST_PACE: Duration = Duration::from_secs(30);
+
 /// How long a list may lag behind our own calls.
 const LAG: Duration = Duration::from_secs(60);
 
@@ -79,7 +99,14 @@ impl<T> Default for List<T> {
 }
 
 impl<T: Owned> List<T> {
-    fn is_fresh(&self, epoch: u64, age: Duration) -> bool {
+    fn is_fresh(&self, epoch: u64, age: Age) -> bool {
+        let age = match age {
+            Age::Strict(age) => age,
+            Age::Paced(age) => {
+                let count = u32::try_from(self.owners.len()).unwrap_or(u32::MAX);
+                age.max(PACE.saturating_mul(count).min(LONGEST_PACE))
+            }
+        };
         self.read.is_some_and(|(of, at)| of == epoch && at.elapsed() < age)
     }
 
@@ -121,7 +148,8 @@ impl<T: Owned> List<T> {
     }
 
     /// Everything of this owner was made by us not longer ago than `age`, and the fate of no call since is unknown: a list has no news.
-    fn is_all_new(&self, owner: &str, epoch: u64, age: Duration) -> bool {
+    fn is_all_new(&self, owner: &str, epoch: u64, age: Age) -> bool {
+        let (Age::Paced(age) | Age::Strict(age)) = age;
         let is_new = |id: &String| self.own.get(id).is_some_and(|own| own.epoch == epoch && own.at.elapsed() < age);
         self.by_owner.get(owner).is_some_and(|resources| resources.keys().all(is_new))
     }
@@ -175,8 +203,16 @@ impl Project {
     /// made something until then.
     pub fn deleting_for(&self, owner: &str) -> Duration {
         let mut deleting = self.deleting.lock().unwrap_or_else(PoisonError::into_inner);
-        deleting.retain(|_, since| since.elapsed() < KEPT);
-        deleting.entry(owner.to_owned()).or_insert_with(Instant::now).elapsed()
+        while let Some((_, old)) = deleting.order.pop_front_if(|(since, _)| since.elapsed() >= KEPT) {
+            deleting.since.remove(&old);
+        }
+        if let Some(since) = deleting.since.get(owner) {
+            return since.elapsed();
+        }
+        let now = Instant::now();
+        deleting.since.insert(owner.to_owned(), now);
+        deleting.order.push_back((now, owner.to_owned()));
+        Duration::ZERO
     }
 
     /// What we know is worth nothing until it is read again.
@@ -189,12 +225,7 @@ impl Project {
     }
 
     /// One owner's servers, from a list that is not older than `age`.
-    pub async fn servers(
-        &self,
-        cloud: &Cloud,
-        owner: &str,
-        age: Duration,
-    ) -> Result<BTreeMap<String, Arc<Server>>, Error> {
+    pub async fn servers(&self, cloud: &Cloud, owner: &str, age: Age) -> Result<BTreeMap<String, Arc<Server>>, Error> {
         let mut list = self.servers.lock().await;
         if !list.is_fresh(self.epoch(), age) && !list.is_all_new(owner, self.epoch(), age) {
             let (epoch, began) = (self.epoch(), Instant::now());
@@ -213,7 +244,7 @@ impl Project {
         Ok(list.of(owner))
     }
 
-    pub async fn ports(&self, cloud: &Cloud, owner: &str, age: Duration) -> Result<BTreeMap<String, Arc<Port>>, Error> {
+    pub async fn ports(&self, cloud: &Cloud, owner: &str, age: Age) -> Result<BTreeMap<String, Arc<Port>>, Error> {
         let mut list = self.ports.lock().await;
         if !list.is_fresh(self.epoch(), age) {
             let (epoch, began) = (self.epoch(), Instant::now());
@@ -235,7 +266,7 @@ impl Project {
         &self,
         cloud: &Cloud,
         owner: &str,
-        age: Duration,
+        age: Age,
     ) -> Result<BTreeMap<String, Arc<SecurityGroup>>, Error> {
         let mut list = self.security_groups.lock().await;
         if !list.is_fresh(self.epoch(), age) {
@@ -292,5 +323,42 @@ impl Project {
 
     pub async fn security_group(&self, id: &str) -> Option<Arc<SecurityGroup>> {
         self.security_groups.lock().await.get(id).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn long_lists_are_read_less_often_unless_it_matters() {
+        let ms = Duration::from_millis;
+        for (count, age, passed, fresh) in [
+            (0, Age::Paced(ms(700)), 699, true),
+            (0, Age::Paced(ms(700)), 700, false),
+            (1_000, Age::Paced(ms(700)), 1_999, true),
+            (1_000, Age::Paced(ms(700)), 2_000, false),
+            (1_000, Age::Strict(ms(700)), 700, false),
+            (1_000_000, Age::Paced(ms(700)), 30_000, false),
+            (10, Age::Paced(DAY), 30_000, true),
+        ] {
+            let owners = (0..count).map(|number| (number.to_string(), "owner".to_owned())).collect();
+            let list: List<Port> = List { read: Some((0, Instant::now())), owners, ..List::default() };
+            tokio::time::advance(ms(passed)).await;
+            assert_eq!(list.is_fresh(0, age), fresh, "{count} {age:?} {passed}");
+            assert!(!list.is_fresh(1, age), "nothing of an earlier epoch counts");
+        }
+    }
+
+    const DAY: Duration = Duration::from_secs(86_400);
+
+    #[tokio::test(start_paused = true)]
+    async fn since_when_an_owner_is_deleted_is_known_for_an_hour() {
+        let project = Project::new("p".into(), "id".into());
+        for (owner, later, expected) in [("a", 5, 0), ("b", 5, 0), ("a", 3_595, 10), ("a", 0, 0), ("b", 0, 0)] {
+            assert_eq!(project.deleting_for(owner), Duration::from_secs(expected), "{owner}");
+            tokio::time::advance(Duration::from_secs(later)).await;
+        }
+        assert_eq!(project.deleting.lock().unwrap().since.len(), 2);
     }
 }

@@ -8,9 +8,13 @@ use std::sync::Arc;
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 use hangar_api::Object;
 
+use crate::queue::Group;
+
 pub(super) struct Entry {
     pub uid: String,
     pub version: u64,
+    /// The cluster that it belongs to.
+    pub group: Option<Group>,
     form: Form,
     /// Somebody read it since [`Entry::rest`] was last asked.
     used: bool,
@@ -22,8 +26,8 @@ enum Form {
 }
 
 impl Entry {
-    pub fn new(object: Arc<Object>) -> Self {
-        Self { uid: object.uid().to_owned(), version: version(&object), form: Form::Open(object), used: true }
+    pub fn new(object: Arc<Object>, group: Option<Group>) -> Self {
+        Self { uid: object.uid().to_owned(), version: version(&object), group, form: Form::Open(object), used: true }
     }
 
     pub fn is_packed(&self) -> bool {
@@ -127,7 +131,7 @@ mod tests {
 
     #[test]
     fn an_object_is_the_same_after_it_was_packed() {
-        let (mut entry, mut packer) = (Entry::new(object()), Packer::default());
+        let (mut entry, mut packer) = (Entry::new(object(), None), Packer::default());
         assert!(!entry.rest(&mut packer), "it is new");
         assert!(entry.rest(&mut packer));
         assert_eq!((entry.uid.as_str(), entry.version), ("u", 12));
@@ -156,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_somebody_holds_stays_open() {
-        let (mut entry, mut packer) = (Entry::new(object()), Packer::default());
+        let (mut entry, mut packer) = (Entry::new(object(), None), Packer::default());
         let held = entry.open(&mut packer).unwrap();
         entry.rest(&mut packer);
         assert!(!entry.rest(&mut packer));

@@ -55,7 +55,10 @@ fn decided(world: &World<Tests>) -> Phase {
 }
 
 fn tenant(name: &str) -> Step {
-    Step::Tenant { cluster: ClusterName::default(), call: TenantCall::DeleteNode { name: name.into() } }
+    Step::Tenant {
+        cluster: ClusterName::default(),
+        call: TenantCall::DeleteNode { name: name.into(), last_try: false },
+    }
 }
 
 impl Controller<Context> for Tests {
@@ -86,7 +89,7 @@ impl Executor for Context {
         let words = match &step {
             Step::Create(object) => format!("create {}", object.name()),
             Step::Patch { fields, .. } => format!("patch {fields}"),
-            Step::Tenant { call: TenantCall::DeleteNode { name }, .. } => name.clone(),
+            Step::Tenant { call: TenantCall::DeleteNode { name, .. }, .. } => name.clone(),
             other => format!("{other:?}"),
         };
         self.steps.lock().unwrap().push(words.clone());
@@ -125,7 +128,14 @@ pub(crate) fn context(machine: Value, paused: bool) -> (KubeApi, Context) {
     let management = Management::new(api.client(), cache, changed);
     let clock: Clock = Arc::new(|| Timestamp::UNIX_EPOCH);
     api.clear_requests();
-    (api, Context { passes: Passes::new(management, clock), steps: Mutex::default(), away: false })
+    (
+        api,
+        Context {
+            passes: Passes::new(management, clock, crate::metrics::Metrics::new(Arc::default())),
+            steps: Mutex::default(),
+            away: false,
+        },
+    )
 }
 
 fn annotated(what: &str) -> Value {
@@ -259,7 +269,7 @@ async fn a_process_that_dies_before_or_after_a_step_takes_no_further_one() {
 
 #[test]
 fn when_to_look_again_follows_from_the_plan() {
-    let plan = |progress, recheck| Plan { steps: vec![], progress, status: None, recheck };
+    let plan = |progress, recheck| Plan { steps: vec![], progress, status: None, recheck, conditions: &[] };
     let reason = |wake| Reason { code: "X", message: String::new(), wake };
     let second = Duration::from_secs(1);
     for (what, plan, expected) in [

@@ -109,6 +109,20 @@ fn every_hop_leads_there_and_back_again() {
 }
 
 #[test]
+fn neighbours_are_found_by_namespace_and_wake_nobody() {
+    const NEIGHBOURS: Read = read(&[neighbours::<kinds::MachineDrainRule>()], &[]);
+    let cache = Cache::new(NEIGHBOURS.links(MACHINE));
+    let machine = Arc::new(object::<Machine>("m", json!({})));
+    let near = object::<kinds::MachineDrainRule>("near", json!({}));
+    cache.put(near.clone());
+    cache.put(object::<kinds::MachineDrainRule>("far", json!({ "metadata": { "namespace": "other" } })));
+    let found = NEIGHBOURS.gather(&machine, &cache).unwrap();
+    assert_eq!(found.iter().map(|it| it.name()).collect::<Vec<_>>(), ["near"]);
+    let comes = Change { key: near.key(), old: None, new: Some(Arc::new(near)) };
+    assert_eq!(NEIGHBOURS.concerned(MACHINE, &comes, &cache), []);
+}
+
+#[test]
 fn hops_lead_nowhere_where_there_is_nothing() {
     let cache = cache();
     let foreign = get(&cache, MACHINE, "foreign");

@@ -145,6 +145,33 @@ async fn a_cluster_that_refuses_its_first_list_is_unreachable_and_says_so_once()
     assert!(matches!(it.tenants.node(&name(), "p://a").await, NodeView::None));
 }
 
+/// M3: a blip is no news; five minutes are, and so is the first answer after them.
+#[tokio::test(start_paused = true)]
+async fn m3_a_cluster_that_stops_answering_is_news_after_five_minutes() {
+    let mut it = fixture();
+    it.machine("a", json!({ "spec": { "providerID": "p://a" } }));
+    it.connections.api.put(node("a", json!({})));
+    it.kubeconfig("one", "1");
+    it.tenants.client(&name()).await.unwrap();
+    assert_eq!(it.woken().await, ["a"]);
+    assert_eq!(it.tenants.silent_for(&name()), None);
+    it.connections.api.set_fault_hook(Arc::new(|_| hangar_kubesim::Fault::Before(503)));
+    it.connections.api.compact();
+    it.connections.api.drop_watches();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(it.woken().await, [] as [&str; 0]);
+    assert!(it.tenants.silent_for(&name()).is_some_and(|time| time < Duration::from_secs(61)));
+    tokio::time::sleep(Duration::from_secs(250)).await;
+    assert_eq!(it.woken().await, ["a"], "once");
+    tokio::time::sleep(Duration::from_secs(250)).await;
+    assert_eq!(it.woken().await, [] as [&str; 0]);
+    assert!(matches!(it.tenants.node(&name(), "p://a").await, NodeView::Node(_)), "what was known last");
+    it.connections.api.clear_fault_hook();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(it.woken().await, ["a"], "it answers again");
+    assert_eq!(it.tenants.silent_for(&name()), None);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_we_have_just_written_is_seen_before_the_watch_brings_it() {
     let mut it = fixture();

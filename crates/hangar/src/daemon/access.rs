@@ -24,7 +24,7 @@ pub fn objects() -> Vec<Object> {
         (identities::NODE, hangar_node::process::access::rules()),
         (identities::CLOUD, cloud_rules()),
     ];
-    let mut objects = vec![binding("hangar-kubelet-client", KUBELET_API, identities::KUBELET_CLIENT)];
+    let mut objects = vec![binding("hangar-kubelet-client", KUBELET_API, identities::KUBELET_CLIENT), metrics_reader()];
     for (user, rules) in parts {
         objects.push(Object(json!({
             "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": metadata(user), "rules": rules,
@@ -42,6 +42,14 @@ fn cloud_rules() -> Vec<PolicyRule> {
         verbs: ["get", "list", "watch"].map(str::to_owned).into(),
         ..PolicyRule::default()
     }]
+}
+
+/// For whoever scrapes; bound to nobody.
+fn metrics_reader() -> Object {
+    Object(json!({
+        "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": metadata("hangar-metrics-reader"),
+        "rules": [{ "nonResourceURLs": ["/metrics"], "verbs": ["get"] }],
+    }))
 }
 
 fn metadata(name: &str) -> Value {

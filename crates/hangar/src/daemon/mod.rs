@@ -21,6 +21,7 @@ use async_trait::async_trait;
 use hangar_controllers::data_stores::EtcdDataStores;
 use hangar_controllers::{Context, Site, Surroundings};
 use hangar_embedded::{Home, HomeLock, Plane, PlaneOptions, Prepared, Store, ports};
+use hangar_engine::monitoring::{self, Monitored, Slot};
 use hangar_engine::tenants::Connector;
 use hangar_engine::{system_clock, webhook};
 use hangar_node::process::{KubeletTls, NodeOptions};
@@ -90,7 +91,9 @@ async fn serve(home: &Home, store: &Store, options: &DaemonOptions, reporter: &R
     let versions = PlaneOptions { kubernetes, ..PlaneOptions::default() };
     let prepared = Plane::prepare(home, store, &versions, reporter).await?;
     let mut tasks = JoinSet::new();
-    let (address, webhook) = webhook_server(&prepared, &mut tasks, &shutdown).await?;
+    let monitored = Slot::default();
+    let (address, webhook) = webhook_server(&prepared, monitored.clone(), &mut tasks, &shutdown).await?;
+    reporter.monitored_at(&address.url);
     let (initial_objects, given) =
         if prepared.is_new() { definitions::initial_objects(&address) } else { Default::default() };
     let unchanged = tokio::task::spawn_blocking({
@@ -138,6 +141,7 @@ async fn serve(home: &Home, store: &Store, options: &DaemonOptions, reporter: &R
         hangar_node::process::run(clients.node(), Arc::new(store.clone()), node, shutdown.clone()),
     ));
     let context = start_engine(clients.controllers(), site(store), &mut tasks, &shutdown);
+    monitor(&monitored, clients.controllers(), context.clone());
     let substitution = format!("{:?}", store.options().substitution).to_lowercase();
     // Pods of the plane, the shared etcd among them, are on their way; whoever needs one waits for that one.
     reporter.ready(&simulated.url, &versions.kubernetes.to_string(), &substitution);
@@ -222,6 +226,7 @@ async fn listen(address: Ipv4Addr, preferred: u16) -> std::io::Result<TcpListene
 /// The same address and authority at each start, so that the definitions need not be written again.
 async fn webhook_server(
     plane: &Prepared,
+    monitored: Slot,
     tasks: &mut JoinSet<()>,
     shutdown: &CancellationToken,
 ) -> Result<(hangar_api::crds::WebhookAddress, watch::Sender<webhook::WebhookIdentity>)> {
@@ -234,7 +239,9 @@ async fn webhook_server(
     };
     let shutdown = shutdown.clone();
     let (renewed, identity) = watch::channel(identity);
-    tasks.spawn(async move { log_failure("webhook", webhook::serve(listener, identity, shutdown)).await });
+    tasks.spawn(async move {
+        log_failure("webhook", webhook::serve(listener, identity, monitoring::router(monitored), shutdown)).await
+    });
     Ok((address, renewed))
 }
 
@@ -282,6 +289,15 @@ fn start_engine(client: Client, site: Site, tasks: &mut JoinSet<()>, shutdown: &
     let context = engine.context.clone();
     tasks.spawn(engine.run(shutdown.clone()));
     context
+}
+
+/// From now on there is something to tell.
+fn monitor(slot: &Slot, client: Client, context: Arc<Context>) {
+    let is_ready = {
+        let context = context.clone();
+        Box::new(move || context.passes.metrics.is_ready())
+    };
+    drop(slot.set(Monitored { client, is_ready, metrics: Box::new(move || context.metrics()) }));
 }
 
 /// Connects to tenants over the network.

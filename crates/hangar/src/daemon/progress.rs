@@ -16,6 +16,9 @@ pub struct DaemonState {
     pub error: Option<String>,
     /// Where the simulated cloud answers.
     pub cloud_url: String,
+    /// Where metrics and health are served.
+    #[serde(default)]
+    pub monitoring_url: String,
     /// The version that the plane runs.
     #[serde(default)]
     pub kubernetes: String,
@@ -62,6 +65,11 @@ impl Reporter {
     pub fn stage(&self, text: &str) {
         tracing::info!("{text}");
         self.change(|state| state.stage = text.to_owned());
+    }
+
+    /// Probes may ask from now on.
+    pub fn monitored_at(&self, url: &str) {
+        self.change(|state| state.monitoring_url = url.to_owned());
     }
 
     pub fn ready(&self, cloud_url: &str, kubernetes: &str, substitution: &str) {

@@ -58,7 +58,7 @@ impl Api {
         let (webhook, shutdown) = (WebhookAddress { url, ca_bundle: identity.ca_bundle() }, CancellationToken::new());
         let stop = shutdown.clone();
         let (_, identity) = tokio::sync::watch::channel(identity);
-        tokio::spawn(async move { serve(listener, identity, stop).await });
+        tokio::spawn(async move { serve(listener, identity, Default::default(), stop).await });
         let client = plane.client().await.unwrap();
         Self { directory, plane, kubectl, client, webhook, shutdown }
     }

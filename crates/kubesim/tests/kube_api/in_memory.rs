@@ -136,3 +136,43 @@ async fn the_same_requests_make_the_same_cluster() {
     }
     assert_eq!(worlds[0], worlds[1]);
 }
+
+/// As the API server words it.
+#[tokio::test]
+async fn an_eviction_is_a_deletion_that_a_budget_may_refuse() {
+    let kube = KubeApi::new(KubeApiOptions::default());
+    let client = kube.client();
+    let evict = |uid: Option<&str>| {
+        let client = client.clone();
+        let body = json!({ "apiVersion": "policy/v1", "kind": "Eviction", "metadata": { "name": "p" }, "deleteOptions": { "preconditions": { "uid": uid } } });
+        let request =
+            http::Request::post("/api/v1/namespaces/default/pods/p/eviction").body(body.to_string().into_bytes());
+        async move { client.request::<Value>(request.unwrap()).await }
+    };
+    assert_eq!(refusal(evict(None).await).0, 404);
+    let pod = || json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "p", "namespace": "default", "labels": { "a": "b" } } });
+    let budget = |name: &str| {
+        json!({
+            "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": { "name": name, "namespace": "default" },
+            "spec": { "selector": { "matchLabels": { "a": "b" } } }, "status": { "disruptionsAllowed": 0, "desiredHealthy": 2, "currentHealthy": 2 },
+        })
+    };
+    kube.put(pod());
+    kube.put(budget("one"));
+    assert_eq!(refusal(evict(Some("other")).await).0, 429);
+    let Err(kube::Error::Api(status)) = evict(None).await else { panic!("it was evicted") };
+    assert_eq!(
+        status.details.unwrap().causes[0].message,
+        "The disruption budget one needs 2 healthy pods and has 2 currently"
+    );
+    kube.put(budget("two"));
+    assert_eq!(refusal(evict(None).await).0, 500);
+    kube.delete("policy", "PodDisruptionBudget", "default", "two");
+    kube.edit("policy", "PodDisruptionBudget", "default", "one", |budget| {
+        budget["status"]["disruptionsAllowed"] = 1.into()
+    });
+    evict(None).await.unwrap();
+    assert!(kube.object("", "Pod", "default", "p").is_none());
+    kube.put(pod());
+    assert_eq!(refusal(evict(None).await).0, 429, "the budget is spent");
+}

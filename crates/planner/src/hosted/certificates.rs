@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::{Addresses, ControlPlane};
+use crate::Gauge;
 use crate::intent::fingerprint;
 use crate::step::{Identity, Issue, LeafCertificate, Material, Signer};
 
@@ -18,6 +19,9 @@ pub const ISSUED_FOR_ANNOTATION: &str = "hangar.dev/issued-for";
 pub const RENEW_AFTER_ANNOTATION: &str = "hangar.dev/renew-after";
 /// When what is in a Secret expires.
 pub const EXPIRES_ANNOTATION: &str = "hangar.dev/expires";
+const RENEWAL_METRIC: &str = "hangar_certificate_renewal_timestamp_seconds";
+const EXPIRATION_METRIC: &str = "hangar_certificate_expiration_timestamp_seconds";
+
 /// When certificates of a control plane are renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Renewal {
@@ -43,6 +47,13 @@ impl Renewal {
     /// Whether this one is issued anew: as soon as one is due, all are, since pods restart for it anyway. A rotation leaves them with different dates.
     pub fn is_due(&self, secret: &Object) -> bool {
         self.next.is_some_and(|next| next <= self.now) && renew_after(secret).is_some()
+    }
+
+    pub fn gauges(&self) -> Vec<Gauge> {
+        let gauge = |name, help, at: Option<Timestamp>| at.map(|at| Gauge { name, help, value: at.as_second() as f64 });
+        let renewal = gauge(RENEWAL_METRIC, "When certificates of the control plane are issued anew", self.next);
+        let end = gauge(EXPIRATION_METRIC, "When the first certificate of the control plane expires", self.expires);
+        renewal.into_iter().chain(end).collect()
     }
 
     /// How long until then.

@@ -14,7 +14,7 @@ use hangar_api::names::{CLUSTER_NAME_LABEL, KAMAJI_FINALIZER};
 use jiff::Timestamp;
 
 use crate::hosted::{Facts, Hosting};
-use crate::{Phase, Phases, Planner, Progress, Report, Shared, intent};
+use crate::{Gauge, Phase, Phases, Planner, Progress, Report, Shared, intent};
 
 pub struct KamajiControlPlanes;
 
@@ -36,6 +36,10 @@ impl Planner for KamajiControlPlanes {
 
     fn status(world: &World, progress: &Progress, report: &mut Report<KamajiControlPlane>) {
         status::status(world, progress, report);
+    }
+
+    fn gauges(world: &World, now: Timestamp) -> Vec<Gauge> {
+        hosting_objects(world).renewal(now).gauges()
     }
 
     /// The next certificate that is due, or the next step of a rotation.

@@ -1,27 +1,52 @@
+use hangar_api::names::NODE_UNINITIALIZED_TAINT;
 use serde_json::{Value, json};
 
+use super::node::MACHINE_ANNOTATION;
 use super::*;
-use crate::testing::{
-    CORE, Fake, at, changed, cluster, condition, deleting, merge, object, owner, planned, said, shared,
-};
+use crate::testing::{CORE, Fake, at, changed, cluster, condition, merge, object, owner, planned, said, shared};
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
 const BOOT: &str = "bootstrap.cluster.x-k8s.io/v1beta2";
 
-fn config(fields: Value) -> Value {
-    object(BOOT, "KubeadmConfig", "m", fields)
+pub(super) fn config(fields: Value) -> Value {
+    child(BOOT, "KubeadmConfig", fields)
 }
 
-fn infra(fields: Value) -> Value {
-    object(INFRA, "OpenStackMachine", "m", fields)
+pub(super) fn infra(fields: Value) -> Value {
+    child(INFRA, "OpenStackMachine", fields)
 }
 
-fn provisioned() -> Value {
+/// Made for the machine.
+fn child(api_version: &str, kind: &str, fields: Value) -> Value {
+    let owner = Object(machine(json!({}))).as_owner(true);
+    let metadata = json!({ "labels": { CLUSTER_NAME_LABEL: "c" }, "ownerReferences": [owner] });
+    let mut child = object(api_version, kind, "m", json!({ "metadata": metadata }));
+    merge(&mut child, &fields);
+    child
+}
+
+#[test]
+fn what_is_made_for_a_machine_keeps_its_label_and_its_owner() {
+    let touched = |metadata: Value| {
+        let mut touched = infra(json!({}));
+        merge(&mut touched["metadata"], &metadata);
+        said(&planned(&world(json!({}), vec![cluster(json!({})), config(json!({})), touched], Tenant::NoNode)))
+    };
+    let none = json!({ "labels": { CLUSTER_NAME_LABEL: null } });
+    assert!(touched(json!({})).starts_with("wait"), "{}", touched(json!({})));
+    assert!(touched(none.clone()).starts_with("patch OpenStackMachine n/m"), "{}", touched(none));
+    let orphan = json!({ "ownerReferences": [] });
+    assert!(touched(orphan.clone()).starts_with("patch OpenStackMachine n/m"), "{}", touched(orphan));
+    let elses = json!({ "ownerReferences": owner(CORE, "Machine", "other"), "labels": { CLUSTER_NAME_LABEL: null } });
+    assert!(touched(elses.clone()).starts_with("wait"), "{}", touched(elses));
+}
+
+pub(super) fn provisioned() -> Value {
     infra(json!({ "spec": { "providerID": "p://1" }, "status": { "initialization": { "provisioned": true },
         "addresses": [{ "type": "InternalIP", "address": "10.6.0.5" }] } }))
 }
 
-fn machine(fields: Value) -> Value {
+pub(super) fn machine(fields: Value) -> Value {
     let mut own = object(
         CORE,
         "Machine",
@@ -37,13 +62,13 @@ fn machine(fields: Value) -> Value {
     own
 }
 
-fn world(fields: Value, others: Vec<Value>, tenant: Tenant) -> World {
+pub(super) fn world(fields: Value, others: Vec<Value>, tenant: Tenant) -> World {
     let mut world: World = crate::testing::world(machine(fields), others);
-    world.facts = tenant;
+    world.facts.tenant = tenant;
     world
 }
 
-fn node(fields: Value) -> Tenant {
+pub(super) fn node(fields: Value) -> Tenant {
     let mut node = object(
         "v1",
         "Node",
@@ -55,11 +80,11 @@ fn node(fields: Value) -> Tenant {
     Tenant::Node(shared(node))
 }
 
-fn with_data() -> Value {
+pub(super) fn with_data() -> Value {
     json!({ "spec": { "bootstrap": { "dataSecretName": "m" } } })
 }
 
-fn complete() -> Value {
+pub(super) fn complete() -> Value {
     json!({ "spec": { "bootstrap": { "dataSecretName": "m" }, "providerID": "p://1" } })
 }
 
@@ -139,13 +164,138 @@ fn a_node_is_adopted_when_it_lacks_our_annotation_or_has_the_taint_still() {
     ] {
         let mut world = world(complete(), vec![cluster(json!({})), provisioned()], node(fields));
         let plan = planned(&world);
-        let [Step::Tenant { call: TenantCall::AdoptNode { name, annotations, remove_taint }, .. }] = &plan.steps[..]
-        else {
+        let [Step::Tenant { call: TenantCall::AdoptNode(change), .. }] = &plan.steps[..] else {
             panic!("{what}: {plan:?}")
         };
-        assert_eq!((name.as_str(), remove_taint.as_str()), ("node-m", NODE_UNINITIALIZED_TAINT), "{what}");
-        assert!(annotations.contains(&("cluster.x-k8s.io/owner-name".into(), "ms".into())), "{what}: {annotations:?}");
+        let taint = (NODE_UNINITIALIZED_TAINT.to_owned(), "NoSchedule".to_owned());
+        let owner = ("cluster.x-k8s.io/owner-name".to_owned(), "ms".to_owned());
+        assert_eq!(change.name, "node-m", "{what}");
+        assert_eq!(change.remove_taints.contains(&taint), what == "the taint");
+        assert_eq!(change.annotations.contains(&owner), what != "the taint", "{what}: {change:?}");
         Fake::default().converge(&mut world);
+    }
+}
+
+/// MS6: a Machine's labels and taints are its Node's, as far as they are for Nodes; D9.
+#[test]
+fn ms6_a_node_has_the_labels_and_taints_of_its_machine_and_loses_them_with_it() {
+    let labels = |labels: Value| json!({ "metadata": { "labels": labels } });
+    let taints = |taints: Value| json!({ "spec": { "taints": taints } });
+    let taint = |key: &str, effect: &str| json!({ "key": key, "effect": effect });
+    let of = |key: &str, effect: &str, propagation: &str| json!({ "key": key, "effect": effect, "value": "", "propagation": propagation });
+    let both = |one: Value, other: Value| {
+        let mut both = one;
+        merge(&mut both, &other);
+        both
+    };
+    let recorded = |annotation: &str, names: &str| json!({ "metadata": { "annotations": { format!("cluster.x-k8s.io/{annotation}-from-machine"): names } } });
+    let fresh = || taint(NODE_UNINITIALIZED_TAINT, "NoSchedule");
+    let outdated = || taint("node.cluster.x-k8s.io/outdated-revision", "PreferNoSchedule");
+    for (what, machine, set, theirs, expected) in [
+        ("nothing", json!({}), json!({}), json!({}), json!(null)),
+        (
+            "labels of other domains",
+            labels(json!({ "pool": "a", "example.org/x": "y", "xnode.cluster.x-k8s.io/x": "y" })),
+            json!({}),
+            json!({}),
+            json!(null),
+        ),
+        (
+            "labels for Nodes",
+            labels(
+                json!({ "node-role.kubernetes.io/worker": "", "a.node-restriction.kubernetes.io/b": "c", "node.cluster.x-k8s.io/d": "e" }),
+            ),
+            json!({}),
+            labels(json!({ "node.cluster.x-k8s.io/d": "other", "kubernetes.io/os": "linux" })),
+            json!({
+                "labels": [["a.node-restriction.kubernetes.io/b", "c"], ["node-role.kubernetes.io/worker", ""], ["node.cluster.x-k8s.io/d", "e"]],
+                "annotations": [["cluster.x-k8s.io/labels-from-machine", "a.node-restriction.kubernetes.io/b,node-role.kubernetes.io/worker,node.cluster.x-k8s.io/d"]],
+            }),
+        ),
+        (
+            "they are there",
+            labels(json!({ "node.cluster.x-k8s.io/d": "e" })),
+            json!({}),
+            both(labels(json!({ "node.cluster.x-k8s.io/d": "e" })), recorded("labels", "node.cluster.x-k8s.io/d")),
+            json!(null),
+        ),
+        (
+            "one that the Machine has no more",
+            json!({}),
+            json!({}),
+            both(
+                labels(json!({ "node.cluster.x-k8s.io/d": "e", "node.cluster.x-k8s.io/theirs": "" })),
+                recorded("labels", "node.cluster.x-k8s.io/d"),
+            ),
+            json!({ "labels": [["node.cluster.x-k8s.io/d", null]], "annotations": [["cluster.x-k8s.io/labels-from-machine", ""]] }),
+        ),
+        (
+            "taints of a new Node",
+            taints(json!([of("a", "NoSchedule", "Always"), of("b", "NoExecute", "OnInitialization")])),
+            json!({}),
+            taints(json!([fresh(), taint("theirs", "NoSchedule")])),
+            json!({
+                "taints": [taint("a", "NoSchedule"), taint("b", "NoExecute")], "remove": [[NODE_UNINITIALIZED_TAINT, "NoSchedule"]],
+                "annotations": [["cluster.x-k8s.io/taints-from-machine", "a:NoSchedule"]],
+            }),
+        ),
+        (
+            "a taint for the beginning is not put on again",
+            taints(json!([of("b", "NoExecute", "OnInitialization")])),
+            json!({}),
+            json!({}),
+            json!(null),
+        ),
+        (
+            "a taint that the Machine has no more",
+            json!({}),
+            json!({}),
+            both(
+                taints(json!([taint("a", "NoSchedule"), taint("theirs", "NoSchedule")])),
+                recorded("taints", "a:NoSchedule"),
+            ),
+            json!({ "remove": [["a", "NoSchedule"]], "annotations": [["cluster.x-k8s.io/taints-from-machine", ""]] }),
+        ),
+        (
+            "D9: an outdated revision",
+            json!({}),
+            json!({ "hangar.dev/outdated-revision": "true" }),
+            json!({}),
+            json!({ "taints": [outdated()] }),
+        ),
+        (
+            "D9: it is told",
+            json!({}),
+            json!({ "hangar.dev/outdated-revision": "true" }),
+            taints(json!([outdated()])),
+            json!(null),
+        ),
+        (
+            "D9: current again",
+            json!({}),
+            json!({}),
+            taints(json!([outdated()])),
+            json!({ "remove": [["node.cluster.x-k8s.io/outdated-revision", "PreferNoSchedule"]] }),
+        ),
+    ] {
+        let set = object(CORE, "MachineSet", "ms", json!({ "metadata": { "annotations": set } }));
+        let world = world(both(complete(), machine), vec![cluster(json!({})), provisioned(), set], node(theirs));
+        let plan = planned(&world);
+        let found = match &plan.steps[..] {
+            [] => json!(null),
+            [Step::Tenant { call: TenantCall::AdoptNode(change), .. }] => {
+                let all = [
+                    ("labels", json!(change.labels)),
+                    ("annotations", json!(change.annotations)),
+                    ("taints", json!(change.taints)),
+                    ("remove", json!(change.remove_taints)),
+                ];
+                let some = all.into_iter().filter(|(_, list)| *list != json!([]));
+                Value::Object(some.map(|(name, list)| (name.to_owned(), list)).collect())
+            }
+            other => panic!("{what}: {other:?}"),
+        };
+        assert_eq!(found, expected, "{what}");
     }
 }
 
@@ -163,72 +313,6 @@ fn m1_only_a_machine_that_stands_alone_belongs_to_the_cluster() {
         Fake::default().converge(&mut world);
         assert_eq!(world.object().owners()[0].kind, expected, "{what}");
         assert_eq!(world.object().label(CLUSTER_NAME_LABEL), Some("c"), "{what}");
-    }
-}
-
-/// M6, as far as it is built: drain and hooks are not.
-#[test]
-fn m6_infrastructure_goes_before_the_bootstrap_config_and_that_before_the_node() {
-    let gone = || json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } });
-    let c = || cluster(json!({}));
-    for (what, others, tenant, expected) in [
-        (
-            "infrastructure",
-            vec![c(), infra(json!({})), config(json!({}))],
-            node(json!({})),
-            "delete OpenStackMachine n/m",
-        ),
-        (
-            "infrastructure goes",
-            vec![c(), infra(gone()), config(json!({}))],
-            node(json!({})),
-            "wait WaitingForInfrastructureDeletion: waiting for OpenStackMachine n/m to be deleted",
-        ),
-        ("bootstrap config", vec![c(), config(json!({}))], node(json!({})), "delete KubeadmConfig n/m"),
-        (
-            "bootstrap config goes",
-            vec![c(), config(gone())],
-            node(json!({})),
-            "wait WaitingForBootstrapDeletion: waiting for KubeadmConfig n/m to be deleted",
-        ),
-        ("Node", vec![c()], node(json!({})), r#"c: DeleteNode { name: "node-m" }"#),
-        (
-            "M7: not if the Cluster goes",
-            vec![cluster(gone())],
-            node(json!({})),
-            r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#,
-        ),
-        (
-            "M7: not if the Cluster is gone",
-            vec![],
-            node(json!({})),
-            r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#,
-        ),
-        ("M7: not without a Node", vec![c()], Tenant::NoNode, r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#),
-        (
-            "C9: an API that is away holds nothing up",
-            vec![c()],
-            Tenant::Unreachable,
-            r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#,
-        ),
-        (
-            "a Node that nobody could ask for yet may be there",
-            vec![c()],
-            Tenant::Connecting,
-            "wait WaitingForNode: waiting for the cluster's API to answer",
-        ),
-        (
-            "but does not matter if the Cluster goes",
-            vec![cluster(gone())],
-            Tenant::Connecting,
-            r#"patch Machine n/m {"metadata":{"finalizers":[]}}"#,
-        ),
-    ] {
-        assert_eq!(
-            said(&planned(&deleting(world(json!({}), others, tenant), Some(MACHINE_FINALIZER)))),
-            expected,
-            "{what}"
-        );
     }
 }
 
@@ -256,6 +340,8 @@ fn m4_a_machine_is_ready_with_data_infrastructure_and_a_healthy_node() {
     };
     let not_ready =
         json!({ "status": { "conditions": [{ "type": "Ready", "status": "False", "message": "no CNI" }] } });
+    let pressed = |status: &str| json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }, { "type": "DiskPressure", "status": status }] } });
+    let silent = json!({ "status": { "conditions": [{ "type": "Ready", "status": "Unknown" }] } });
     for (what, fields, tenant, healthy, reason, ready) in [
         ("healthy", complete(), node(json!({})), "True", "NodeHealthy", "True"),
         ("not ready", complete(), node(not_ready), "False", "NodeNotHealthy", "False"),
@@ -264,9 +350,13 @@ fn m4_a_machine_is_ready_with_data_infrastructure_and_a_healthy_node() {
             complete(),
             node(json!({ "status": { "conditions": null } })),
             "Unknown",
-            "NodeStatusUnknown",
+            "NodeHealthUnknown",
             "Unknown",
         ),
+        ("pressed", complete(), node(pressed("True")), "False", "NodeNotHealthy", "False"),
+        ("perhaps pressed", complete(), node(pressed("Unknown")), "Unknown", "NodeHealthUnknown", "Unknown"),
+        ("not pressed", complete(), node(pressed("False")), "True", "NodeHealthy", "True"),
+        ("its kubelet is silent", complete(), node(silent), "Unknown", "NodeHealthUnknown", "Unknown"),
         ("not yet", complete(), Tenant::NoNode, "Unknown", "NodeNotYetJoined", "Unknown"),
         ("M3: gone", known(), Tenant::NoNode, "False", "NodeDeleted", "False"),
         ("M3: the API is away", known(), Tenant::Unreachable, "Unknown", "ConnectionDown", "Unknown"),
@@ -299,6 +389,98 @@ fn a_machine_keeps_its_status_until_its_cluster_was_asked() {
         "Unknown",
         "a machine that never had a Node has nothing to keep"
     );
+}
+
+/// M3.
+#[test]
+fn m3_a_tenant_that_does_not_answer_is_news_after_five_minutes() {
+    let others = || vec![cluster(json!({})), provisioned()];
+    let before = planned(&world(complete(), others(), node(json!({})))).status.unwrap();
+    let mut known = complete();
+    merge(&mut known, &json!({ "status": before }));
+    for (what, fields, tenant, seconds, expected) in [
+        ("listed, silent for a while", known.clone(), node(json!({})), 299, "True"),
+        ("listed, silent for too long", known.clone(), node(json!({})), 300, "Unknown"),
+        ("never listed, for a while", known.clone(), Tenant::Unreachable, 299, "True"),
+        ("never listed, for too long", known, Tenant::Unreachable, 300, "Unknown"),
+        ("nothing was ever known", complete(), Tenant::Unreachable, 1, "Unknown"),
+    ] {
+        let mut world = world(fields, others(), tenant);
+        world.facts.silent_for = Some(Duration::from_secs(seconds));
+        let plan = planned(&world);
+        for kind in ["NodeReady", "NodeHealthy", "Ready"] {
+            assert_eq!(condition(&plan, kind).unwrap().0, expected, "{what}: {kind}");
+        }
+    }
+}
+
+/// M4.
+#[test]
+fn m4_gates_and_health_checks_count_and_conditions_of_others_stay_theirs() {
+    let said = |kind: &str, status: &str| json!({ "type": kind, "status": status, "reason": "R", "message": "words" });
+    let gate = |kind: &str, polarity: Value| json!([{ "conditionType": kind, "polarity": polarity }]);
+    for (what, gates, conditions, expected, message) in [
+        ("no gates", json!(null), json!([]), "True", ""),
+        (
+            "a gate that nobody answered",
+            gate("Net", json!(null)),
+            json!([]),
+            "Unknown",
+            "* Net: Condition Net not yet reported",
+        ),
+        ("a gate that is open", gate("Net", json!(null)), json!([said("Net", "True")]), "True", "* Net: words"),
+        ("a gate that is closed", gate("Net", json!(null)), json!([said("Net", "False")]), "False", "* Net: words"),
+        (
+            "a gate that is good when it is false",
+            gate("Bad", json!("Negative")),
+            json!([said("Bad", "True")]),
+            "False",
+            "* Bad: words",
+        ),
+        ("a gate that would wait for itself", gate("Available", json!(null)), json!([]), "True", ""),
+        (
+            "an unhealthy one",
+            json!(null),
+            json!([said("HealthCheckSucceeded", "False")]),
+            "False",
+            "* HealthCheckSucceeded: words",
+        ),
+        (
+            "one that waits for its owner",
+            json!(null),
+            json!([said("OwnerRemediated", "False")]),
+            "False",
+            "* OwnerRemediated: words",
+        ),
+        ("somebody else's", json!(null), json!([said("Other", "False")]), "True", ""),
+    ] {
+        let mut fields = complete();
+        merge(&mut fields, &json!({ "spec": { "readinessGates": gates }, "status": { "conditions": conditions } }));
+        let plan = planned(&world(fields, vec![cluster(json!({})), provisioned()], node(json!({}))));
+        let (status, _, words) = condition(&plan, "Ready").unwrap();
+        assert_eq!((status.as_str(), words.as_str()), (expected, message), "{what}");
+        assert!(plan.own_part(json!({ "conditions": conditions })) == json!({ "conditions": [] }), "{what}");
+        assert!(!plan.is_shared(plan.status.as_ref().unwrap()), "{what}: only our own are written");
+    }
+}
+
+/// M4.
+#[test]
+fn m4_a_machine_is_available_when_it_has_been_ready_for_so_long() {
+    let ready = |status: &str, since: i64| json!({ "conditions": [{ "type": "Ready", "status": status, "lastTransitionTime": at(since).to_string() }] });
+    for (what, seconds, before, expected, again) in [
+        ("at once", json!(null), json!({}), "True", None),
+        ("it is ready only now", json!(60), ready("False", 0), "False", Some(60)),
+        ("it has been for a while", json!(60), ready("True", 70), "False", Some(30)),
+        ("it has been for long enough", json!(60), ready("True", 40), "True", None),
+    ] {
+        let mut fields = complete();
+        merge(&mut fields, &json!({ "spec": { "minReadySeconds": seconds }, "status": before }));
+        let plan = crate::plan(&world(fields, vec![cluster(json!({})), provisioned()], node(json!({}))), at(100));
+        assert_eq!(condition(&plan, "Ready").unwrap().0, "True", "{what}");
+        assert_eq!(condition(&plan, "Available").unwrap().0, expected, "{what}");
+        assert_eq!(plan.recheck, again.map(Duration::from_secs), "{what}");
+    }
 }
 
 /// M13.
@@ -338,7 +520,9 @@ fn a_machine_comes_to_rest_and_goes() {
     assert_eq!(said(&fake.converge(&mut world)), "done");
     assert_eq!(world.object().finalizers(), [MACHINE_FINALIZER]);
     let mut world = changed(world, |own| own["metadata"]["deletionTimestamp"] = at(0).to_string().into());
+    world.facts.control_plane_machines = 1;
+    world.facts.load = Load::Read(NodeLoad { volumes: Some(Volumes::default()), ..NodeLoad::default() });
     fake.pass(&mut world);
     assert!(world.object().finalizers().is_empty());
-    assert_eq!(world.facts, Tenant::NoNode);
+    assert_eq!(world.facts.tenant, Tenant::NoNode);
 }

@@ -3,8 +3,9 @@
 //! fewer available than maxUnavailable allows. After an own step what was asked for counts, never again what was seen before it: a set that
 //! was told to shrink counts with its new size, whatever its status says.
 
+mod manual;
 mod revision;
-mod rollout;
+pub(crate) mod rollout;
 
 use hangar_api::Object;
 use hangar_api::conditions::{Condition, Status};
@@ -126,7 +127,7 @@ fn prepare(world: &World, now: Timestamp) -> Phase {
     let labels = [(CLUSTER_NAME_LABEL, name.as_str())];
     let mut own = intent::adopt(world.object(), Some(MACHINE_DEPLOYMENT_FINALIZER), owner.as_ref(), &labels);
     let unnamed = world.facts.names.usable(world.object()).next().is_none();
-    if Revisions::of(world, now).current.is_none() && unnamed {
+    if Revisions::of(world, now).current.is_none() && unnamed && !is_paused(world) {
         let mut step = own.take().unwrap_or_else(|| Step::Patch {
             key: world.object().key(),
             uid: world.object().uid().to_owned(),
@@ -147,9 +148,24 @@ fn prepare(world: &World, now: Timestamp) -> Phase {
     Phase::steps(own.into_iter().chain(adopted))
 }
 
+/// D7: no new revision, no rollout.
+fn is_paused(world: &World) -> bool {
+    world.typed().spec.paused == Some(true)
+}
+
 /// The current revision's set, with its size, and all others with theirs.
 fn scale(world: &World, now: Timestamp) -> Phase {
     let revisions = Revisions::of(world, now);
+    let resized = |sizes: Vec<(&Object, i32)>| {
+        sizes
+            .into_iter()
+            .filter_map(|(set, size)| intent::touch(set, json!({ "spec": { "replicas": size } })))
+            .collect::<Vec<_>>()
+    };
+    if is_paused(world) {
+        let all: Vec<&Object> = revisions.old.iter().copied().chain(revisions.current).collect();
+        return Phase::steps(resized(manual::proportional(world.typed(), &all)));
+    }
     let Some(name) =
         revisions.current.map(|set| set.name().to_owned()).or_else(|| world.facts.names.usable(world.object()).next())
     else {
@@ -158,14 +174,18 @@ fn scale(world: &World, now: Timestamp) -> Phase {
     let size = rollout::new_size(world.typed(), &revisions);
     let wanted = revision::set_object(world.object(), revisions.current, &name, size, now);
     let current = intent::ensure(world.object(), revisions.current, wanted);
-    let shrunk = rollout::shrink(world.typed(), &revisions)
-        .into_iter()
-        .filter_map(|(set, size)| intent::touch(set, json!({ "spec": { "replicas": size } })));
-    Phase::attempt(current.map(|step| step.into_iter().chain(shrunk).collect()))
+    let shrunk = resized(rollout::shrink(world.typed(), &revisions));
+    let on_delete = manual::is_on_delete(world.typed());
+    let told = revisions.old.iter().filter_map(|set| revision::update_old(world.object(), set, on_delete, now));
+    let told = told.chain(revisions.current.and_then(revision::update_current));
+    Phase::attempt(current.map(|step| step.into_iter().chain(shrunk).chain(told).collect()))
 }
 
 /// D8.
 fn remove_empty(world: &World, now: Timestamp) -> Phase {
+    if is_paused(world) {
+        return Phase::Done;
+    }
     let empty = Revisions::of(world, now).old.into_iter().filter(|set| {
         rollout::count(set, "/spec/replicas") == 0
             && rollout::count(set, "/status/replicas") == 0

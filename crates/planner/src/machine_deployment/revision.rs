@@ -1,12 +1,15 @@
 //! Which set is the current revision: compared by meaning, whatever it is called and whoever made it.
 
 use hangar_api::kinds::MachineSet;
-use hangar_api::names::{DEPLOYMENT_NAME_LABEL, MACHINE_SET_FINALIZER, TEMPLATE_HASH_LABEL};
+use hangar_api::names::{
+    DEPLOYMENT_NAME_LABEL, DISABLE_CREATE_ANNOTATION, MACHINE_SET_FINALIZER, OUTDATED_ANNOTATION, TEMPLATE_HASH_LABEL,
+};
 use hangar_api::{Kind, KubeVersion, Object};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{World, sets};
+use crate::Step;
 
 /// On a set: the `rollout.after` that it was made for. Its creation time says too little: the API server's clock may be behind, and knows whole seconds only.
 const MADE_FOR_ANNOTATION: &str = "hangar.dev/rollout-after";
@@ -54,6 +57,51 @@ fn meaning(spec: &Value) -> Value {
 /// Machines from before this time are to be replaced.
 pub fn rollout_after(deployment: &Object) -> Option<Timestamp> {
     deployment.text("/spec/rollout/after").parse().ok()
+}
+
+/// MS6: timeouts and the like of Machines that are on their way out anyway may be what their deletion hangs on.
+pub fn update_old(deployment: &Object, set: &Object, on_delete: bool, now: Timestamp) -> Option<Step> {
+    let mut fields = json!({});
+    for field in ["deletion", "readinessGates", "minReadySeconds", "taints"] {
+        let wanted = &deployment.get("/spec/template/spec")[field];
+        if *wanted != set.get("/spec/template/spec")[field] {
+            fields[field] = wanted.clone();
+            // What is not wanted any more goes, whatever else is.
+            let gone = set.get("/spec/template/spec")[field].as_object().into_iter().flatten();
+            gone.filter(|(name, _)| wanted.is_object() && wanted.get(name.as_str()).is_none())
+                .for_each(|(name, _)| fields[field][name.as_str()] = Value::Null);
+        }
+    }
+    let mut patch = json!({});
+    if fields != json!({}) {
+        patch["spec"]["template"]["spec"] = fields;
+    }
+    // D9: its Machines tell their Nodes. D6: nor does it replace what users delete.
+    // A twin of the current set is not outdated, only too much.
+    let outdated = !is_current(deployment, set, now);
+    for (name, wanted) in [(OUTDATED_ANNOTATION, outdated), (DISABLE_CREATE_ANNOTATION, outdated && on_delete)] {
+        mark(set, name, wanted, &mut patch);
+    }
+    (patch != json!({})).then(|| told(set, patch))
+}
+
+/// A revision that is current again.
+pub fn update_current(set: &Object) -> Option<Step> {
+    let mut patch = json!({});
+    for name in [OUTDATED_ANNOTATION, DISABLE_CREATE_ANNOTATION] {
+        mark(set, name, false, &mut patch);
+    }
+    (patch != json!({})).then(|| told(set, patch))
+}
+
+fn mark(set: &Object, name: &str, wanted: bool, patch: &mut Value) {
+    if set.annotation(name).is_some() != wanted {
+        patch["metadata"]["annotations"][name] = if wanted { "true".into() } else { Value::Null };
+    }
+}
+
+fn told(set: &Object, fields: Value) -> Step {
+    Step::Patch { key: set.key(), uid: set.uid().to_owned(), resource_version: None, fields }
 }
 
 /// The set of the current revision; one that is there already keeps what tells it and its Machines from others.

@@ -8,13 +8,17 @@ use hangar_api::Object;
 use hangar_api::kinds::{MachineDeployment, MachineDeploymentSpecRolloutStrategyRollingUpdate};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use super::manual;
 use super::revision::Revisions;
+
+const AUTOSCALER_MIN: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size";
+const AUTOSCALER_MAX: &str = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size";
 
 pub fn count(set: &Object, pointer: &str) -> i32 {
     set.get(pointer).as_i64().and_then(|count| i32::try_from(count).ok()).unwrap_or(0).max(0)
 }
 
-fn wanted(set: &Object) -> i32 {
+pub fn wanted(set: &Object) -> i32 {
     count(set, "/spec/replicas")
 }
 
@@ -32,12 +36,25 @@ fn present(set: &Object) -> i32 {
     wanted(set).max(count(set, "/status/replicas"))
 }
 
+/// MS1: a size that nobody has written is the least that an autoscaler may choose, if there is one, else one.
+pub fn autoscaled_or_one(annotation: impl Fn(&str) -> Option<String>) -> i32 {
+    let size = |name: &str| annotation(name)?.parse::<i32>().ok().filter(|size| *size >= 0);
+    match (size(AUTOSCALER_MIN), size(AUTOSCALER_MAX)) {
+        (Some(least), Some(most)) if least <= most => least,
+        _ => 1,
+    }
+}
+
 pub fn desired(deployment: &MachineDeployment) -> i32 {
-    deployment.spec.replicas.unwrap_or(1).max(0)
+    let annotation = |name: &str| deployment.metadata.annotations.as_ref()?.get(name).cloned();
+    deployment.spec.replicas.unwrap_or_else(|| autoscaled_or_one(annotation)).max(0)
 }
 
 /// The size of the current revision's set: as large as surge allows.
 pub fn new_size(deployment: &MachineDeployment, revisions: &Revisions<'_>) -> i32 {
+    if manual::is_on_delete(deployment) {
+        return manual::new_size(deployment, revisions);
+    }
     let desired = desired(deployment);
     let size = revisions.current.map_or(0, wanted);
     if revisions.old.is_empty() || size > desired {
@@ -55,6 +72,9 @@ pub fn new_size(deployment: &MachineDeployment, revisions: &Revisions<'_>) -> i3
 /// that are not available are no loss; but one may become available in the very moment in which it is given up, so they go only when
 /// enough others are there, or when nothing else can move.
 pub fn shrink<'a>(deployment: &MachineDeployment, revisions: &Revisions<'a>) -> Vec<(&'a Object, i32)> {
+    if manual::is_on_delete(deployment) {
+        return manual::shrink(deployment, revisions);
+    }
     let lowest = desired(deployment).saturating_sub(max_unavailable(deployment)).max(0);
     let new = revisions.current.map_or(0, available);
     let total = new.saturating_add(sum(revisions.old.iter().map(|set| available(set))));

@@ -265,6 +265,80 @@ fn a_set_counts_with_what_was_asked_of_it_whatever_its_status_says() {
     assert_eq!(rollout::new_size(world.typed(), &revisions), 1, "three old Machines may still be there");
 }
 
+/// D6.
+#[test]
+fn d6_on_delete_only_what_users_delete_is_replaced() {
+    let mut wanted = deployment(3, "v1.35.0");
+    wanted["spec"]["rollout"] = json!({ "strategy": { "type": "OnDelete" } });
+    let mut world = world(wanted, vec![set("old", 3, "v1.34.4")]);
+    let mut fake = Fake::default();
+    fake.converge(&mut world);
+    let size_of = |world: &World, old: bool| {
+        sizes(world).into_iter().filter(|(name, _)| (name == "old") == old).map(|(_, size)| size).sum::<i32>()
+    };
+    assert_eq!((size_of(&world, true), size_of(&world, false)), (3, 0), "nothing by itself");
+    let old = sets(&world).find(|set| set.name() == "old").unwrap();
+    assert_eq!(
+        old.annotation("cluster.x-k8s.io/disable-machine-create"),
+        Some("true"),
+        "it makes no Machines any more"
+    );
+    let mut fewer = old.clone();
+    fewer.0["status"] = json!({ "observedGeneration": fewer.generation(), "replicas": 2, "availableReplicas": 2 });
+    world.objects.insert(std::sync::Arc::new(fewer));
+    begin_pass(&mut world, 0);
+    fake.converge(&mut world);
+    assert_eq!((size_of(&world, true), size_of(&world, false)), (2, 1), "a user has deleted one");
+}
+
+/// D7.
+#[test]
+fn d7_a_paused_deployment_scales_and_does_not_roll() {
+    let mut wanted = deployment(5, "v1.35.0");
+    wanted["spec"]["paused"] = true.into();
+    let mut world = world(wanted, vec![set("old", 3, "v1.34.4")]);
+    let mut fake = Fake::default();
+    fake.converge(&mut world);
+    assert_eq!(sizes(&world), [("old".to_owned(), 5)]);
+    assert_eq!(fake.done, [r#"patch MachineSet n/old {"spec":{"replicas":5}}"#]);
+}
+
+/// D9.
+#[test]
+fn d9_old_sets_are_marked_and_one_that_is_current_again_is_not() {
+    let mark = |world: &World, name: &str| {
+        sets(world).find(|set| set.name() == name).unwrap().annotation("hangar.dev/outdated-revision").is_some()
+    };
+    let mut before = world(deployment(2, "v1.35.0"), vec![set("old", 1, "v1.34.4"), set("new", 1, "v1.35.0")]);
+    Fake::default().converge(&mut before);
+    assert!(mark(&before, "old") && !mark(&before, "new"));
+    let old = sets(&before).find(|set| set.name() == "old").unwrap();
+    assert!(old.annotation("cluster.x-k8s.io/disable-machine-create").is_none(), "it replaces what breaks meanwhile");
+    let mut back = changed(before, |own| own["spec"]["template"]["spec"]["version"] = "v1.34.4".into());
+    begin_pass(&mut back, 0);
+    Fake::default().converge(&mut back);
+    assert!(!mark(&back, "old") && mark(&back, "new"));
+}
+
+/// MS6: a rollout may hang on the timeouts of what it replaces.
+#[test]
+fn ms6_old_sets_hear_of_timeouts_and_nothing_else() {
+    let mut wanted = deployment(1, "v1.35.0");
+    wanted["spec"]["template"]["spec"]["deletion"] = json!({ "nodeDrainTimeoutSeconds": 60 });
+    let mut world = world(wanted, vec![set("old", 1, "v1.34.4"), set("new", 1, "v1.35.0")]);
+    refresh(&mut world, "new", 1);
+    let mut fake = Fake::default();
+    fake.converge(&mut world);
+    let old = sets(&world).find(|set| set.name() == "old").unwrap();
+    assert_eq!(old.get("/spec/template/spec/deletion"), &json!({ "nodeDrainTimeoutSeconds": 60 }));
+    assert_eq!(old.text("/spec/template/spec/version"), "v1.34.4");
+    let mut world = changed(world, |own| own["spec"]["template"]["spec"]["deletion"] = Value::Null);
+    begin_pass(&mut world, 0);
+    fake.converge(&mut world);
+    let old = sets(&world).find(|set| set.name() == "old").unwrap();
+    assert_eq!(old.get("/spec/template/spec/deletion"), &Value::Null);
+}
+
 /// D8.
 #[test]
 fn d8_an_old_set_goes_only_when_its_status_says_that_it_is_empty() {

@@ -14,7 +14,7 @@ fn machine(name: &str, fields: Value) -> Value {
         json!({
             "metadata": { "labels": { "pool": "a" }, "creationTimestamp": at(0).to_string(), "ownerReferences": owner(CORE, "MachineSet", "ms") },
             "spec": { "clusterName": "c" },
-            "status": { "nodeRef": { "name": name }, "conditions": [{ "type": "NodeHealthy", "status": "True", "reason": "NodeHealthy" }] },
+            "status": { "nodeRef": { "name": name }, "conditions": [{ "type": "NodeReady", "status": "True", "reason": "NodeReady" }] },
         }),
     );
     merge(&mut machine, &fields);
@@ -28,13 +28,13 @@ fn healthy(name: &str) -> Value {
 fn broken(name: &str) -> Value {
     machine(
         name,
-        json!({ "status": { "conditions": [{ "type": "NodeHealthy", "status": "False", "reason": "NodeDeleted" }] } }),
+        json!({ "status": { "conditions": [{ "type": "NodeReady", "status": "False", "reason": "NodeDeleted" }] } }),
     )
 }
 
 /// Since this second.
 fn unhealthy(status: &str, since: i64) -> Value {
-    json!({ "status": { "conditions": [{ "type": "NodeHealthy", "status": status, "reason": "NodeNotHealthy", "lastTransitionTime": at(since).to_string() }] } })
+    json!({ "status": { "conditions": [{ "type": "NodeReady", "status": status, "reason": "NodeNotReady", "lastTransitionTime": at(since).to_string() }] } })
 }
 
 fn world(spec: Value, machines: Vec<Value>) -> World {
@@ -76,7 +76,7 @@ fn h1_targets_are_selected_and_nobody_asked_to_leave_them_alone() {
     }
 }
 
-/// H2, as far as it is built.
+/// H2.
 #[test]
 fn h2_a_machine_is_unhealthy_by_its_node_and_by_time() {
     let none = |created: i64| json!({ "metadata": { "creationTimestamp": at(created).to_string() }, "status": { "nodeRef": null, "conditions": null } });
@@ -102,6 +102,12 @@ fn h2_a_machine_is_unhealthy_by_its_node_and_by_time() {
         ),
         ("not ready for too long", json!({}), unhealthy("False", NOW - 300), "delete Machine n/x"),
         ("unknown has its own time", json!({}), unhealthy("Unknown", NOW - 100), "delete Machine n/x"),
+        (
+            "an API that cannot be reached says nothing about the Node",
+            json!({}),
+            json!({ "status": { "conditions": [{ "type": "NodeReady", "status": "Unknown", "reason": "ConnectionDown", "lastTransitionTime": at(0).to_string() }] } }),
+            "done",
+        ),
         (
             "a status that nobody checks",
             json!({ "checks": { "unhealthyNodeConditions": [] } }),
@@ -151,20 +157,73 @@ fn h3_outside_of_the_limit_nothing_is_touched_and_the_status_says_so() {
     assert_eq!(condition(&plan, "RemediationAllowed").unwrap().0, "False");
 }
 
+/// H3.
 #[test]
-fn what_is_not_built_yet_says_so() {
-    for (what, spec, expected) in [
+fn h3_a_range_says_when_remediation_begins_and_when_it_ends() {
+    let range = |text: &str| json!({ "remediation": { "triggerIf": { "unhealthyInRange": text } } });
+    let of = |broken_ones: usize| -> Vec<Value> {
+        (0..3).map(|at| if at < broken_ones { broken(&format!("m{at}")) } else { healthy(&format!("m{at}")) }).collect()
+    };
+    for (what, text, unhealthy, expected) in [
+        ("none", "[2-2]", 0, "done"),
         (
-            "external",
-            json!({ "remediation": { "templateRef": { "kind": "X", "name": "x", "apiVersion": "g/v1" } } }),
-            "blocked NotBuiltYet: external remediation (spec.remediation.templateRef) is not built yet",
+            "below",
+            "[2-2]",
+            1,
+            "blocked TooFewUnhealthy: 1 of 3 Machines are unhealthy, remediation begins with 2: nothing is remediated",
+        ),
+        ("within", "[2-2]", 2, "delete Machine n/m0; delete Machine n/m1"),
+        (
+            "above",
+            "[2-2]",
+            3,
+            "blocked TooManyUnhealthy: 3 of 3 Machines are unhealthy, at most 2 may be: nothing is remediated",
         ),
         (
-            "range",
-            json!({ "remediation": { "triggerIf": { "unhealthyInRange": "[1-3]" } } }),
-            "blocked NotBuiltYet: ranges (spec.remediation.triggerIf.unhealthyInRange) are not built yet; use unhealthyLessThanOrEqualTo",
+            "upside down",
+            "[3-1]",
+            2,
+            "blocked InvalidRange: spec.remediation.triggerIf.unhealthyInRange must be two numbers, such as [1-3]",
+        ),
+        (
+            "no range",
+            "1-3",
+            2,
+            "blocked InvalidRange: spec.remediation.triggerIf.unhealthyInRange must be two numbers, such as [1-3]",
         ),
     ] {
-        assert_eq!(decided(&world(spec, vec![broken("x")])), expected, "{what}");
+        assert_eq!(decided(&world(range(text), of(unhealthy))), expected, "{what}");
     }
+}
+
+/// H2.
+#[test]
+fn h2_people_and_conditions_of_machines_say_that_one_is_unhealthy() {
+    let checks = json!({ "checks": { "unhealthyMachineConditions": [{ "type": "Net", "status": "False", "timeoutSeconds": 60 }] } });
+    let net = |status: &str, since: i64| json!({ "status": { "conditions": [{ "type": "Net", "status": status, "reason": "X", "lastTransitionTime": at(since).to_string() }] } });
+    let suspect = "wait MachineSuspect: Machine x is not healthy; looking again";
+    for (what, fields, expected) in [
+        ("a person", json!({ "metadata": { "annotations": { REMEDIATE_ANNOTATION: "" } } }), "delete Machine n/x"),
+        ("a condition that is good", net("True", 0), "done"),
+        ("one that is bad for a while", net("False", NOW - 59), suspect),
+        ("one that is bad for too long", net("False", NOW - 60), "delete Machine n/x"),
+    ] {
+        assert_eq!(decided(&world(checks.clone(), vec![machine("x", fields)])), expected, "{what}");
+    }
+    // A Node cannot come before there is something to join.
+    let none = json!({ "status": { "nodeRef": null, "conditions": null } });
+    let ready = json!({ "type": "ControlPlaneInitialized", "status": "True", "reason": "X", "lastTransitionTime": at(NOW - 10).to_string() });
+    let cluster = crate::testing::cluster(json!({ "status": { "conditions": [ready] } }));
+    assert_eq!(
+        decided(&world(json!({}), vec![machine("x", none), cluster])),
+        suspect,
+        "counted from when one can join"
+    );
+}
+
+#[test]
+fn what_is_not_built_yet_says_so() {
+    let external = json!({ "remediation": { "templateRef": { "kind": "X", "name": "x", "apiVersion": "g/v1" } } });
+    let expected = "blocked NotBuiltYet: external remediation (spec.remediation.templateRef) is not built yet";
+    assert_eq!(decided(&world(external, vec![broken("x")])), expected);
 }

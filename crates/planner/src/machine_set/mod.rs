@@ -3,16 +3,19 @@
 //! other two, so nothing can be orphaned; a name is reserved on the set before it is used, and never used twice.
 
 mod machine;
+mod preflight;
 
 use std::time::Duration;
 
+use hangar_api::Object;
 use hangar_api::conditions::{Condition, Status, aggregate, find};
-use hangar_api::contract::Foreign;
 use hangar_api::kinds::{Machine, MachineSet, MachineSetStatusDeprecated, MachineSetStatusDeprecatedV1beta1};
-use hangar_api::names::{CLUSTER_NAME_LABEL, DELETE_MACHINE_ANNOTATION, MACHINE_SET_FINALIZER};
-use hangar_api::{KubeVersion, Object};
+use hangar_api::names::{
+    CLUSTER_NAME_LABEL, DELETE_MACHINE_ANNOTATION, DISABLE_CREATE_ANNOTATION, MACHINE_SET_FINALIZER,
+};
 
 use crate::intent;
+use crate::machine_deployment::rollout::autoscaled_or_one;
 use crate::machine_deployment::selector_text;
 use crate::names::Names;
 use crate::report::present;
@@ -37,7 +40,15 @@ impl Planner for MachineSets {
     const READY: bool = false;
 
     fn build(phases: Phases<'_, Self>) -> Phases<'_, Self> {
-        phases.then(owner).then(complete).then(surplus).then(templates).then(preflight).then(reserve).then(missing)
+        phases
+            .then(owner)
+            .then(complete)
+            .then(in_place)
+            .then(surplus)
+            .then(templates)
+            .then(preflight::checked)
+            .then(reserve)
+            .then(missing)
     }
 
     fn delete(phases: Phases<'_, Self>) -> Phases<'_, Self> {
@@ -115,9 +126,24 @@ fn complete(world: &World) -> Phase {
             machine.get(reference).is_object() && world.objects.referenced(machine, reference).is_none()
         })
         .filter_map(|(machine, _, template)| Some((machine, world.referenced(template)?)))
-        .map(|(machine, template)| intent::ensure(machine, None, machine::clone_of(template, machine)))
+        .map(|(machine, template)| intent::ensure(machine, None, machine::clone_of(template, machine, world.object())))
         .collect();
     Phase::attempt(steps.map(|steps| steps.into_iter().flatten().collect()))
+}
+
+/// MS6: what does not make another machine is changed on those that are there; also on those that go, whose timeouts may be what matters.
+fn in_place(world: &World) -> Phase {
+    let set = world.object();
+    let steps = machines(world).flat_map(|machine| {
+        let changed = machine::update(set, machine);
+        let clones = ["/spec/bootstrap/configRef", "/spec/infrastructureRef"]
+            .into_iter()
+            .filter_map(|reference| world.objects.referenced(machine, reference))
+            .filter(|clone| clone.is_owned_by(machine.uid()) && !clone.is_deleting())
+            .filter_map(|clone| machine::told(set, clone));
+        changed.into_iter().chain(clones).collect::<Vec<_>>()
+    });
+    Phase::steps(steps)
 }
 
 fn templates(world: &World) -> Phase {
@@ -136,19 +162,6 @@ fn templates(world: &World) -> Phase {
         }
     }
     Phase::Done
-}
-
-/// MS3: new workers are not made with a version above that of the control plane.
-fn preflight(world: &World) -> Phase {
-    let Some(plane) = world.cluster_referenced("/spec/controlPlaneRef") else { return Phase::Done };
-    let wanted = KubeVersion::parse(world.typed().spec.template.spec.version.as_deref().unwrap_or_default());
-    match (missing_count(world) > 0, wanted, Foreign::new(plane).wanted_version()) {
-        (true, Some(worker), Some(version)) if worker.minor > version.minor => Phase::blocked(
-            "PreflightCheckFailed",
-            format!("workers request {worker}, the control plane {version}: upgrade {} first", plane.key()),
-        ),
-        _ => Phase::Done,
-    }
 }
 
 /// Names are given out before they are used: whatever happens then, no name comes twice.
@@ -208,7 +221,9 @@ fn surplus(world: &World) -> Phase {
 
 /// MS1.
 fn desired(world: &World) -> usize {
-    usize::try_from(world.typed().spec.replicas.unwrap_or(1)).unwrap_or(0)
+    let annotation = |name: &str| world.object().annotation(name).map(str::to_owned);
+    let replicas = world.typed().spec.replicas.unwrap_or_else(|| autoscaled_or_one(annotation));
+    usize::try_from(replicas).unwrap_or(0)
 }
 
 /// What is made next; the rest when these are there.
@@ -216,7 +231,11 @@ fn batch(world: &World) -> usize {
     missing_count(world).min(BATCH)
 }
 
+/// D6: a set may be told to make no Machines: whoever deletes one of them wants one of the current revision.
 fn missing_count(world: &World) -> usize {
+    if world.object().annotation(DISABLE_CREATE_ANNOTATION).is_some() {
+        return 0;
+    }
     desired(world).saturating_sub(living(world).count())
 }
 

@@ -1,5 +1,9 @@
+use std::sync::Arc;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
+
+use hangar_api::names::MACHINE_FINALIZER;
 
 use super::*;
 use crate::testing::{CORE, Fake, at, changed, cluster, condition, deleting, merge, object, owner, planned, said};
@@ -53,7 +57,18 @@ fn machine(name: &str, created: i64, fields: Value) -> Value {
 fn world(set: Value, others: Vec<Value>) -> World {
     let mut world: World = crate::testing::world(set, others);
     world.facts = Names::of(world.object(), vec![]);
+    // As the set itself made them.
+    let made: Vec<Object> = machines(&world).map(|machine| as_made(world.object(), machine)).collect();
+    made.into_iter().for_each(|machine| world.objects.insert(Arc::new(machine)));
     world
+}
+
+fn as_made(set: &Object, machine: &Object) -> Object {
+    let mut made = machine.clone();
+    if let Some(Step::Apply(wanted)) = machine::update(set, machine) {
+        merge(&mut made.0, &wanted.0);
+    }
+    made
 }
 
 #[test]
@@ -129,30 +144,136 @@ fn ms2_a_machine_its_bootstrap_config_and_its_infrastructure_have_one_name() {
     assert_eq!(said(&planned(&world)), format!("create KubeadmConfig n/{}", names[0]));
 }
 
-/// MS3, as far as it is built.
+/// MS6.
 #[test]
-fn ms3_new_workers_are_not_above_the_control_plane() {
-    let plane = |version: Value| {
+fn ms6_what_makes_no_other_machine_is_changed_on_those_that_are_there() {
+    let mut world = world(set(json!(1)), [vec![cluster(json!({}))], templates()].concat());
+    let mut fake = Fake::default();
+    fake.converge(&mut world);
+    let name = machines(&world).next().unwrap().name().to_owned();
+    let template = json!({
+        "metadata": { "labels": { "x": "y", "new": "1" }, "annotations": { "note": "changed" } },
+        "spec": { "minReadySeconds": 30, "deletion": { "nodeDrainTimeoutSeconds": 60 }, "readinessGates": [{ "conditionType": "Net" }],
+            "taints": [{ "key": "k", "effect": "NoSchedule", "propagation": "Always" }] },
+    });
+    let later = |world: World, template: &Value| {
+        let mut world = changed(world, |own| merge(&mut own["spec"]["template"], template));
+        world.facts = Names::of(world.object(), vec![]);
+        world
+    };
+    let mut world = later(world, &template);
+    let before = fake.done.len();
+    fake.converge(&mut world);
+    let machine = |world: &World| world.named("cluster.x-k8s.io", "Machine", &name).unwrap().clone();
+    let [applied, told @ ..] = &fake.done[before..] else { panic!("nothing was done") };
+    assert_eq!(applied, &format!("apply Machine n/{name}"));
+    assert!(told.len() == 2 && told.iter().all(|step| step.starts_with("patch ")), "{told:?}");
+    let spec = machine(&world).get("/spec").clone();
+    for field in ["minReadySeconds", "deletion", "readinessGates", "taints"] {
+        assert_eq!(spec[field], template["spec"][field], "{field}");
+    }
+    let clone = |world: &World| world.named("bootstrap.cluster.x-k8s.io", "KubeadmConfig", &name).unwrap().clone();
+    assert_eq!((clone(&world).label("new"), clone(&world).annotation("note")), (Some("1"), Some("changed")));
+    // What a template says no more goes from what was cloned, and nothing that others wrote.
+    let mut world = later(world, &json!({ "metadata": { "labels": { "new": null }, "annotations": null } }));
+    fake.converge(&mut world);
+    assert_eq!((clone(&world).label("new"), clone(&world).annotation("note")), (None, None));
+    assert_eq!(clone(&world).label("x"), Some("y"));
+    assert_eq!(clone(&world).annotation("cluster.x-k8s.io/cloned-from-name"), Some("b"));
+    // Another version, which makes another machine, is not written into one that is there.
+    let mut world = later(world, &json!({ "spec": { "version": "v1.35.0" } }));
+    fake.converge(&mut world);
+    assert_eq!(machine(&world).text("/spec/version"), "v1.34.4");
+}
+
+/// MS6: of Machines that go, timeouts still change.
+#[test]
+fn ms6_a_machine_that_goes_hears_of_a_timeout_and_keeps_its_finalizers_as_they_are() {
+    let gone = |finalizers: Value| json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": finalizers } });
+    for finalizers in [json!([MACHINE_FINALIZER]), json!(["example.org/other"])] {
+        let world = world(set(json!(0)), vec![cluster(json!({})), machine("a", 0, gone(finalizers.clone()))]);
+        let world =
+            changed(world, |own| own["spec"]["template"]["spec"]["deletion"] = json!({ "nodeDrainTimeoutSeconds": 1 }));
+        let plan = planned(&world);
+        let [Step::Apply(applied)] = &plan.steps[..] else { panic!("{plan:?}") };
+        assert_eq!(applied.get("/spec/deletion/nodeDrainTimeoutSeconds"), &json!(1));
+        assert_eq!(applied.uid(), "a-uid", "one that is gone meanwhile is not made again");
+        assert_eq!(applied.finalizers().contains(&MACHINE_FINALIZER), finalizers == json!([MACHINE_FINALIZER]));
+    }
+}
+
+/// MS3.
+#[test]
+fn ms3_new_workers_fit_the_control_plane_unless_somebody_skips_the_check() {
+    let plane = |version: Value, running: Value| {
         object(
             "controlplane.cluster.x-k8s.io/v1alpha2",
             "KamajiControlPlane",
             "p",
-            json!({ "spec": { "version": version } }),
+            json!({ "spec": { "version": version }, "status": { "version": running } }),
         )
     };
     let reference = json!({ "spec": { "controlPlaneRef": { "apiGroup": "controlplane.cluster.x-k8s.io", "kind": "KamajiControlPlane", "name": "p" } } });
-    for (what, version, replicas, blocked) in [
-        ("the same minor", json!("v1.34.0"), 1, false),
-        ("a newer control plane", json!("v1.35.0"), 1, false),
-        ("an older control plane", json!("v1.33.9"), 1, true),
-        ("nothing to make", json!("v1.33.9"), 0, false),
-        ("no version", json!(null), 1, false),
+    let (kubeadm, other) = ("KubeadmConfigTemplate", "K0sWorkerConfigTemplate");
+    for (what, version, running, kind, replicas, skip, failed) in [
+        ("the same minor", json!("v1.34.0"), json!("v1.34.0"), kubeadm, 1, "", None),
+        ("an older control plane", json!("v1.33.9"), json!("v1.33.9"), kubeadm, 1, "", Some("KubernetesVersionSkew")),
+        ("skipped with others", json!("v1.33.9"), json!("v1.33.9"), other, 1, "X, KubernetesVersionSkew", None),
+        (
+            "the other one is not",
+            json!("v1.33.9"),
+            json!("v1.33.9"),
+            kubeadm,
+            1,
+            "KubernetesVersionSkew",
+            Some("KubeadmVersionSkew"),
+        ),
+        ("all are skipped", json!("v1.33.9"), json!("v1.33.9"), kubeadm, 1, "All", None),
+        ("a newer control plane", json!("v1.35.0"), json!("v1.35.0"), kubeadm, 1, "", Some("KubeadmVersionSkew")),
+        ("which only kubeadm minds", json!("v1.37.0"), json!("v1.37.0"), other, 1, "", None),
+        ("one that is too new", json!("v1.38.0"), json!("v1.38.0"), other, 1, "", Some("KubernetesVersionSkew")),
+        ("an upgrade", json!("v1.34.4"), json!("v1.33.9"), kubeadm, 1, "", Some("ControlPlaneIsStable")),
+        ("an upgrade to another patch", json!("v1.34.4"), json!("v1.34.1"), kubeadm, 1, "", None),
+        ("none that runs yet", json!("v1.34.4"), json!(null), kubeadm, 1, "", None),
+        ("nothing to make", json!("v1.33.9"), json!("v1.33.9"), kubeadm, 0, "", None),
+        ("no version", json!(null), json!(null), kubeadm, 1, "", None),
     ] {
-        let world =
-            world(set(json!(replicas)), [vec![cluster(reference.clone()), plane(version)], templates()].concat());
-        let said = said(&planned(&world));
-        let expected = "blocked PreflightCheckFailed: workers request v1.34.4, the control plane v1.33.9: upgrade KamajiControlPlane n/p first";
-        assert_eq!(said == expected, blocked, "{what}: {said}");
+        let mut set = set(json!(replicas));
+        merge(
+            &mut set,
+            &json!({ "metadata": { "annotations": { "machineset.cluster.x-k8s.io/skip-preflight-checks": skip } } }),
+        );
+        set["spec"]["template"]["spec"]["bootstrap"]["configRef"]["kind"] = kind.into();
+        let template = object(BOOT, other, "b", json!({}));
+        let others = [vec![cluster(reference.clone()), plane(version, running), template], templates()].concat();
+        let said = said(&planned(&world(set, others)));
+        match failed {
+            Some(check) => assert!(
+                said.starts_with("blocked PreflightCheckFailed") && said.contains(&format!("(check {check};")),
+                "{what}: {said}"
+            ),
+            None => assert!(!said.contains("Preflight"), "{what}: {said}"),
+        }
+    }
+}
+
+/// MS1: an autoscaler's least size counts as long as nobody has written another one.
+#[test]
+fn ms1_a_size_that_nobody_wrote_is_one_or_what_the_autoscaler_begins_with() {
+    let prefix = "cluster.x-k8s.io/cluster-api-autoscaler-node-group";
+    for (what, replicas, least, most, expected) in [
+        ("nothing is said", json!(null), json!(null), json!(null), 1),
+        ("an autoscaler", json!(null), json!("3"), json!("5"), 3),
+        ("down to nothing", json!(null), json!("0"), json!("5"), 0),
+        ("half of it", json!(null), json!("3"), json!(null), 1),
+        ("no numbers", json!(null), json!("x"), json!("5"), 1),
+        ("upside down", json!(null), json!("5"), json!("3"), 1),
+        ("somebody said so", json!(2), json!("3"), json!("5"), 2),
+    ] {
+        let mut own = set(replicas);
+        let annotations = json!({ format!("{prefix}-min-size"): least, format!("{prefix}-max-size"): most });
+        merge(&mut own, &json!({ "metadata": { "annotations": annotations } }));
+        assert_eq!(desired(&world(own, vec![])), expected, "{what}");
     }
 }
 
@@ -164,6 +285,7 @@ fn ms4_marked_ones_go_first_then_those_that_are_not_ready_then_by_the_sets_order
     for (what, order, fields, expected) in [
         ("marked before not ready", json!(null), [marked, unready.clone(), json!({})], "a"),
         ("not ready", json!(null), [json!({}), unready, json!({})], "b"),
+        ("any, which is the newest", json!("Random"), [json!({}), json!({}), json!({})], "c"),
         ("the newest", json!("Newest"), [json!({}), json!({}), json!({})], "c"),
         ("the oldest", json!("Oldest"), [json!({}), json!({}), json!({})], "a"),
     ] {

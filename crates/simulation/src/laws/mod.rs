@@ -4,6 +4,7 @@
 //! Holds: the laws know nothing of the controllers' caches or plans; they see what users and the cloud would see. A user's own write is never
 //! a violation: Hangar's requests are known by the user [`HANGAR`].
 
+mod drain;
 mod foreign;
 mod identity;
 mod paused;
@@ -20,6 +21,8 @@ use hangar_simulator::{CloudWrite, Simulator};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use crate::tenants::Tenants;
+
 /// The user that the engine's requests to the management cluster are known by.
 pub const HANGAR: &str = "hangar";
 
@@ -28,7 +31,7 @@ const NEWS_TAKE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// `rollout`, `paused`, `foreign`, `key` or `name`.
+    /// `rollout`, `paused`, `foreign`, `key`, `name` or `drain`.
     pub law: &'static str,
     /// In simulated time.
     pub at: String,
@@ -61,6 +64,8 @@ struct Book {
     foreign_resources: BTreeSet<ResourceId>,
     duplicates_excused: bool,
     surge_excused: bool,
+    /// Where pods run.
+    tenants: Option<Tenants>,
 }
 
 /// What the laws remember of a resource.
@@ -87,11 +92,13 @@ impl Laws {
             foreign_resources: BTreeSet::new(),
             duplicates_excused: false,
             surge_excused: false,
+            tenants: None,
         })))
     }
 
     /// Looks on from now on.
-    pub fn watch(&self, management: &KubeApi, cloud: &Simulator) {
+    pub fn watch(&self, management: &KubeApi, cloud: &Simulator, tenants: &Tenants) {
+        self.book().tenants = Some(tenants.clone());
         let (objects, resources) = (self.clone(), self.clone());
         management.observe(Arc::new(move |write| objects.book().written(write)));
         cloud.observe(Arc::new(move |write| resources.book().changed(write)));
@@ -187,6 +194,9 @@ impl Book {
         let after = write.row.map(|row| Resource { key: key_of(row), deleting: is_deleting(row) });
         self.paused_resource(write, before.as_ref(), after.as_ref());
         self.key_used_once(write, before.as_ref(), after.as_ref());
+        if write.table == "servers" && before.as_ref().is_some_and(|before| !before.deleting) {
+            self.emptied_before(write.id, after.as_ref().is_none_or(|after| after.deleting));
+        }
         match after {
             Some(resource) => drop(self.cloud.insert(id, resource)),
             None => drop(self.cloud.remove(&id)),

@@ -87,3 +87,29 @@ async fn a_cluster_whose_resources_somebody_deletes_goes_without_a_trace() {
         goes(simulation).await;
     }
 }
+
+/// M4: a gate is somebody else's condition in our status; it is seen when it opens, and nothing is written over it or again.
+#[tokio::test(start_paused = true)]
+async fn m4_a_readiness_gate_that_somebody_opens_makes_a_machine_ready() {
+    let simulation = available(47, 1).await;
+    let name = names(&simulation)[0].trim_matches('"').to_owned();
+    let edit = |change: &dyn Fn(&mut serde_json::Value)| {
+        simulation.management.edit(CAPI, "Machine", NAMESPACE, &name, change);
+    };
+    edit(&|machine| machine["spec"]["readinessGates"] = serde_json::json!([{ "conditionType": "NetworkReady" }]));
+    simulation.until("it waits", || !condition(&simulation.machines()[0], "Ready")).await;
+    edit(&|machine| {
+        let gate = serde_json::json!({ "type": "NetworkReady", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+        machine["status"]["conditions"].as_array_mut().unwrap().push(gate);
+    });
+    simulation.until("it is ready", || condition(&simulation.machines()[0], "Ready")).await;
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    simulation.management.clear_requests();
+    // A pass for another reason: there is nothing to write.
+    edit(&|machine| machine["metadata"]["annotations"]["example.org/note"] = "".into());
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    let writes: Vec<_> = simulation.management.requests().into_iter().filter(|call| call.is_write()).collect();
+    assert!(writes.is_empty(), "{writes:#?}");
+    assert!(condition(&simulation.machines()[0], "NetworkReady"));
+    goes(simulation).await;
+}

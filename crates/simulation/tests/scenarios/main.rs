@@ -5,6 +5,7 @@
 mod by_hand;
 mod clusters;
 mod costs;
+mod drain;
 mod encryption;
 mod faults;
 mod joining;
