@@ -2,6 +2,7 @@
 //!
 //! Holds: what CI runs is what people run, and cargo alone suffices to run it on a new machine.
 
+mod behaviour;
 mod bench;
 mod cloud_init;
 mod conformance;
@@ -33,7 +34,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write the Rust types and the registry from the schemas in crates/api/schemas
+    /// Write the Rust types and the registry from the schemas in crates/api/schemas, and the ledger of behaviour
     Generate {
         /// Change nothing, fail if something is out of date
         #[arg(long)]
@@ -96,7 +97,7 @@ fn main() -> ExitCode {
 fn execute(command: Command) -> Result<()> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
     match command {
-        Command::Generate { check } => generate::run(&root, check),
+        Command::Generate { check } => generate::run(&root, check).and_then(|()| behaviour::run(&root, check)),
         Command::Lint => lint::run(&root),
         Command::Test(options) => test::run(&root, &options),
         Command::Fetch => test::fetch(&root),

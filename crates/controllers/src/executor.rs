@@ -17,7 +17,7 @@ impl Executor for Context {
     async fn carry_out(&self, step: Step, now: Timestamp) -> Result<Effect, Reason> {
         match step {
             Step::Issue(order) => self.issue(order, now).await,
-            Step::Cloud { identity, call } => clouds::call(self, &identity, call, now).await.map(Effect::Cloud),
+            Step::Cloud { identity, call } => clouds::call(self, &identity, call).await.map(Effect::Cloud),
             Step::DataStore { store, call } => {
                 data_stores::call(self, &store, &call).await.map(|()| Effect::DataStore(call))
             }

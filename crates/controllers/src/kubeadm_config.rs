@@ -6,12 +6,14 @@ use hangar_api::{Object, ObjectKey, kinds, references};
 use hangar_engine::pass::Controller;
 use hangar_engine::reads::{Read, cluster, named, owner, read};
 use hangar_planner::kubeadm_config::approval::{Requested, SigningRequest, user_of};
+use hangar_planner::kubeadm_config::contents::{Contents, wanted};
 use hangar_planner::kubeadm_config::{
     Facts, KubeadmConfigs, TOKEN_ID_ANNOTATION, awaits_node, bound_token, data_secret, tenant,
 };
 use hangar_planner::step::ClusterName;
 use hangar_planner::{Reason, World};
 use jiff::Timestamp;
+use serde_json::Value;
 
 use crate::machine::kubeconfig;
 use crate::{Context, tenant_calls};
@@ -50,6 +52,10 @@ impl Controller<Context> for KubeadmConfigs {
         let secret = world.cluster().and_then(authority).and_then(|key| world.objects.get(&key));
         let trusted = secret.and_then(|secret| secret.secret_text("tls.crt")).unwrap_or_default();
         let mut facts = Facts { ca_hashes: hangar_pki::ca_hashes(&trusted), ..Facts::default() };
+        // Only until the data is there.
+        if data_secret(world).is_none() && world.cluster().is_some() {
+            facts.contents = contents(context, world).await?;
+        }
         // Only until the node has joined: afterwards the tenant is not asked any more.
         if let Some(secret) = data_secret(world).filter(|_| awaits_node(world)) {
             let id = secret.annotation(TOKEN_ID_ANNOTATION).unwrap_or_default();
@@ -78,4 +84,22 @@ impl Controller<Context> for KubeadmConfigs {
             context.tenants.leave_requests(&cluster, &object.key());
         }
     }
+}
+
+/// What the spec takes from Secrets of its namespace.
+async fn contents(context: &Context, world: &World<KubeadmConfigs>) -> Result<Contents, Reason> {
+    let mut contents = Contents::default();
+    for (name, key) in wanted(world.object().get("/spec")) {
+        let place = ObjectKey::new("", "Secret", world.object().namespace(), &name);
+        let found = context.secrets.get(context.management(), &place).await;
+        let content = match found.map_err(|error| Reason::retry("APIServerUnreachable", error.to_string()))? {
+            None => Err(format!("there is no {place}")),
+            Some(secret) => match secret.get("/data").get(&key).and_then(Value::as_str) {
+                None => Err(format!("{place} has no key {key}")),
+                Some(encoded) => STANDARD.decode(encoded).map_err(|_| format!("key {key} of {place} is not base64")),
+            },
+        };
+        contents.0.insert((name, key), content);
+    }
+    Ok(contents)
 }

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use hangar_openstack::{CreateServer, Error, ErrorKind, Port, SecurityGroup, Server};
 use hangar_planner::cloud::{CloudAnswer, CloudCall, Resource, ResourceType};
-use jiff::Timestamp;
 
 use super::{Project, Session};
 
@@ -22,14 +21,9 @@ impl Drop for Unanswered<'_> {
     }
 }
 
-pub async fn carry_out(
-    session: &Session,
-    project: &Project,
-    call: CloudCall,
-    now: Timestamp,
-) -> Result<CloudAnswer, Error> {
+pub async fn carry_out(session: &Session, project: &Project, call: CloudCall) -> Result<CloudAnswer, Error> {
     let mut unanswered = Unanswered(Some(project));
-    let answer = try_out(session, project, call, now).await;
+    let answer = try_out(session, project, call).await;
     match &answer {
         Ok(CloudAnswer::Is(resource)) => project.insert(resource).await,
         Ok(CloudAnswer::Gone(of, id)) => project.remove(*of, id).await,
@@ -50,13 +44,13 @@ fn is_answer(error: &Error) -> bool {
     !matches!(error.kind, ErrorKind::Server | ErrorKind::Unreachable | ErrorKind::Malformed)
 }
 
-async fn try_out(session: &Session, project: &Project, call: CloudCall, now: Timestamp) -> Result<CloudAnswer, Error> {
+async fn try_out(session: &Session, project: &Project, call: CloudCall) -> Result<CloudAnswer, Error> {
     let cloud = &session.cloud;
     match call {
         CloudCall::CreatePort(body) => cloud.create_port(&body).await.map(port),
         CloudCall::CreateServer(body) => {
             let id = cloud.create_server(&body).await?;
-            Ok(CloudAnswer::Is(Resource::Server(Arc::new(new_server(id, *body, now)))))
+            Ok(CloudAnswer::Is(Resource::Server(Arc::new(new_server(id, *body)))))
         }
         CloudCall::CreateSecurityGroup(body) => cloud.create_security_group(&body).await.map(group),
         CloudCall::TagPort { id, tags } => {
@@ -98,16 +92,9 @@ async fn delete(session: &Session, project: &Project, of: ResourceType, id: Stri
     Ok(CloudAnswer::Gone(of, id))
 }
 
-/// Nova answers with an id only.
-fn new_server(id: String, body: CreateServer, now: Timestamp) -> Server {
-    Server {
-        id,
-        name: body.name,
-        status: "BUILD".into(),
-        metadata: body.metadata,
-        created: now.to_string(),
-        ..Server::default()
-    }
+/// Nova answers with an id only: when it was made is for Nova to say. Two processes that each believe their own clock delete each other's server.
+fn new_server(id: String, body: CreateServer) -> Server {
+    Server { id, name: body.name, status: "BUILD".into(), metadata: body.metadata, ..Server::default() }
 }
 
 async fn known_group(project: &Project, id: &str) -> SecurityGroup {

@@ -17,7 +17,6 @@ use hangar_openstack::{
 };
 use hangar_planner::cloud::{CloudAnswer, CloudCall, CloudIdentity};
 use hangar_planner::{Reason, Wake};
-use jiff::Timestamp;
 use tokio::time::Instant;
 
 pub use project::{Age, ClusterNetwork, Project};
@@ -218,15 +217,10 @@ async fn secret(context: &Context, identity: &CloudIdentity, place: &str) -> Res
 }
 
 /// Makes one call.
-pub async fn call(
-    context: &Context,
-    identity: &CloudIdentity,
-    call: CloudCall,
-    now: Timestamp,
-) -> Result<CloudAnswer, Reason> {
+pub async fn call(context: &Context, identity: &CloudIdentity, call: CloudCall) -> Result<CloudAnswer, Reason> {
     let session = session(context, identity).await?;
     let project = context.clouds.project(&session).await.map_err(|error| refusal(context, &error))?;
-    calls::carry_out(&session, &project, call, now).await.map_err(|error| refusal(context, &error))
+    calls::carry_out(&session, &project, call).await.map_err(|error| refusal(context, &error))
 }
 
 /// What a failed call means for a condition.

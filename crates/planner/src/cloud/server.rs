@@ -50,7 +50,13 @@ impl<F: Fn() -> CreateServer> Server<'_, F> {
     /// Two with one key: an answer was lost. The older one stays.
     fn twins(&self) -> Phase {
         let Some(first) = of(self.cloud) else { return Phase::Done };
-        let others = self.cloud.resources.servers.values().filter(|server| server.id != first.id);
+        let all = &self.cloud.resources.servers;
+        let others = all.values().filter(|server| server.id != first.id);
+        // Only the cloud knows which is the older one, and says so in its next list.
+        if all.len() > 1 && all.values().any(|server| server.created.is_empty()) {
+            let text = format!("waiting for the cloud to say which server {} is the older one", first.name);
+            return Phase::wait_for("InstanceNotReady", text, LOOK_AGAIN);
+        }
         Phase::steps(others.filter(|server| !is_deleting(server)).map(|server| self.delete_of(server)))
     }
 

@@ -38,7 +38,8 @@ fn server(id: &str, created: i64, status: &str, task: Option<&str>) -> Resource 
         name: "s".into(),
         metadata,
         status: status.into(),
-        created: at(created).to_string(),
+        // A server of which only the answer to its create is known has no time.
+        created: if created < 0 { String::new() } else { at(created).to_string() },
         task_state: task.map(str::to_owned),
         ..Server::default()
     }))
@@ -162,6 +163,20 @@ fn a_server_is_made_once_and_never_anew_when_it_was_in_use() {
         ("building", vec![server("a", 0, "BUILD", None)], false, 0, "wait InstanceNotReady: server s is being built"),
         ("active", vec![server("a", 0, "ACTIVE", None)], false, 0, "done"),
         ("twins", vec![server("b", 1, "ACTIVE", None), server("a", 0, "BUILD", None)], false, 0, "delete Server b"),
+        (
+            "a twin, and the cloud has not said yet which is older",
+            vec![server("b", 1, "ACTIVE", None), server("a", -1, "BUILD", None)],
+            false,
+            0,
+            "wait InstanceNotReady: waiting for the cloud to say which server s is the older one",
+        ),
+        (
+            "only the answer to the create",
+            vec![server("a", -1, "BUILD", None)],
+            false,
+            0,
+            "wait InstanceNotReady: server s is being built",
+        ),
         (
             "a twin that goes already",
             vec![server("b", 1, "ACTIVE", Some("deleting")), server("a", 0, "ACTIVE", None)],

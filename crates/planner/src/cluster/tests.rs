@@ -43,7 +43,7 @@ fn deployment(fields: Value) -> Value {
 }
 
 #[test]
-fn each_phase_of_building_says_what_it_does_or_waits_for() {
+fn c2_c3_c4_each_phase_of_building_says_what_it_does_or_waits_for() {
     let endpoint = json!({ "spec": { "controlPlaneEndpoint": { "host": "10.0.0.9", "port": 6443 } } });
     for (what, fields, others, expected) in [
         (

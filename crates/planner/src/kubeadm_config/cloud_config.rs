@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::contents::Contents;
+use super::disks;
 use super::join::{self, Facts};
 
 const JOIN_FILE: &str = "/run/kubeadm/kubeadm-join-config.yaml";
@@ -10,10 +12,11 @@ const SENTINEL: &str = "/run/cluster-api/bootstrap-success.complete";
 const LARGEST: usize = 65_535 / 4 * 3;
 
 /// The whole text, or what cannot be expressed.
-pub fn render(spec: &Value, facts: &Facts) -> Result<String, String> {
+pub fn render(spec: &Value, facts: &Facts, contents: &Contents) -> Result<String, String> {
+    refuse_what_is_not_built(spec)?;
     let mut files = vec![];
     for file in spec["files"].as_array().into_iter().flatten() {
-        files.push(write_file(file)?);
+        files.push(write_file(file, contents)?);
     }
     files.push(json!({
         "path": JOIN_FILE, "owner": "root:root", "permissions": "0640",
@@ -30,7 +33,10 @@ pub fn render(spec: &Value, facts: &Facts) -> Result<String, String> {
         }
     }
     if let Some(users) = spec["users"].as_array() {
-        config["users"] = users.iter().map(user).collect();
+        config["users"] = users.iter().map(|wanted| user(wanted, contents)).collect::<Result<_, _>>()?;
+    }
+    for (module, setup) in disks::modules(&spec["diskSetup"]) {
+        config[module] = setup;
     }
     if spec["ntp"].is_object() {
         config["ntp"] = json!({ "enabled": spec["ntp"]["enabled"], "servers": spec["ntp"]["servers"] });
@@ -52,11 +58,36 @@ fn commands(spec: &Value) -> Vec<Value> {
     [listed("preKubeadmCommands"), vec![join.into()], listed("postKubeadmCommands")].concat()
 }
 
-fn write_file(file: &Value) -> Result<Value, String> {
+/// What would be left out without a word.
+fn refuse_what_is_not_built(spec: &Value) -> Result<(), String> {
+    let discovery = &spec["joinConfiguration"]["discovery"];
+    let template = |file: &&Value| file["contentFormat"].as_str().is_some_and(|format| !format.is_empty());
+    let templated = spec["files"].as_array().into_iter().flatten().find(template);
+    let not_built = [
+        (spec["format"] == "ignition", "spec.format: ignition is not built yet; use cloud-config".to_owned()),
+        (spec["ignition"].is_object(), "spec.ignition is not built yet; use cloud-config".to_owned()),
+        (
+            discovery["file"].is_object(),
+            "spec.joinConfiguration.discovery.file is not built yet; Hangar makes a token for each machine".to_owned(),
+        ),
+        (
+            discovery["bootstrapToken"]["token"].is_string(),
+            "spec.joinConfiguration.discovery.bootstrapToken.token: Hangar makes a token for each machine; remove it"
+                .to_owned(),
+        ),
+        (
+            templated.is_some(),
+            format!(
+                "spec.files[{}].contentFormat is not built yet; write the content itself",
+                templated.map_or("", |file| file["path"].as_str().unwrap_or_default())
+            ),
+        ),
+    ];
+    not_built.into_iter().find(|(is_asked, _)| *is_asked).map_or(Ok(()), |(_, why)| Err(why))
+}
+
+fn write_file(file: &Value, contents: &Contents) -> Result<Value, String> {
     let path = file["path"].as_str().unwrap_or_default();
-    if file["contentFrom"].is_object() {
-        return Err(format!("spec.files[{path}].contentFrom is not built yet; write the content itself"));
-    }
     let mut out = Map::new();
     for (from, to) in [
         ("path", "path"),
@@ -70,10 +101,18 @@ fn write_file(file: &Value) -> Result<Value, String> {
             out.insert(to.into(), file[from].clone());
         }
     }
+    if file["contentFrom"].is_object() {
+        let field = format!("spec.files[{path}].contentFrom");
+        let (content, encoding) = contents.file(&file["contentFrom"], &file["encoding"], &field)?;
+        out.insert("content".into(), content);
+        if !encoding.is_null() {
+            out.insert("encoding".into(), encoding);
+        }
+    }
     Ok(out.into())
 }
 
-fn user(user: &Value) -> Value {
+fn user(user: &Value, contents: &Contents) -> Result<Value, String> {
     const NAMES: [(&str, &str); 11] = [
         ("name", "name"),
         ("passwd", "passwd"),
@@ -88,7 +127,12 @@ fn user(user: &Value) -> Value {
         ("sshAuthorizedKeys", "ssh_authorized_keys"),
     ];
     let pairs = NAMES.iter().filter(|(from, _)| !user[*from].is_null());
-    pairs.map(|(from, to)| ((*to).to_owned(), user[*from].clone())).collect::<Map<_, _>>().into()
+    let mut out: Map<String, Value> = pairs.map(|(from, to)| ((*to).to_owned(), user[*from].clone())).collect();
+    if user["passwdFrom"].is_object() {
+        let field = format!("spec.users[{}].passwdFrom", user["name"].as_str().unwrap_or_default());
+        out.insert("passwd".into(), contents.text(&user["passwdFrom"], &field)?.into());
+    }
+    Ok(out.into())
 }
 
 fn yaml(value: &Value) -> Result<String, String> {
@@ -107,7 +151,7 @@ mod tests {
             ca_hashes: vec!["sha256:00".into()],
             version: KubeVersion::parse("v1.28.10"),
         };
-        render(spec, &facts).unwrap()
+        render(spec, &facts, &Contents::default()).unwrap()
     }
 
     #[test]
@@ -135,6 +179,6 @@ mod tests {
     fn too_much_for_nova_is_said_before_nova_says_it() {
         let facts = Facts { endpoint: String::new(), token: String::new(), ca_hashes: vec![], version: None };
         let spec = json!({"files": [{"path": "/a", "content": "x".repeat(60_000)}]});
-        assert!(render(&spec, &facts).unwrap_err().contains("Nova takes"));
+        assert!(render(&spec, &facts, &Contents::default()).unwrap_err().contains("Nova takes"));
     }
 }

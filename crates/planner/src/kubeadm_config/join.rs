@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_configuration_is_one_that_the_nodes_kubeadm_reads() {
+    fn b6_the_configuration_is_one_that_the_nodes_kubeadm_reads() {
         let table = [
             ("v1.19.1", "v1beta2"),
             ("v1.27.1", "v1beta3"),

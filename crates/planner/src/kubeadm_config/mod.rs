@@ -4,6 +4,8 @@
 
 pub mod approval;
 mod cloud_config;
+pub mod contents;
+mod disks;
 mod join;
 mod node_name;
 
@@ -11,6 +13,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use contents::Contents;
 use hangar_api::conditions::{Condition, Status};
 use hangar_api::contract::Foreign;
 use hangar_api::kinds::{KubeadmConfig, KubeadmConfigStatusInitialization, Machine};
@@ -51,6 +54,8 @@ pub struct Facts {
     pub token_deleted: bool,
     /// What its owner has asked for, and nobody has decided on.
     pub requests: Vec<SigningRequest>,
+    /// What the spec takes from Secrets.
+    pub contents: Contents,
 }
 
 #[derive(Clone, PartialEq, Eq)]
@@ -196,7 +201,7 @@ fn user_data(world: &World) -> Phase {
         ca_hashes: world.facts.ca_hashes.clone(),
         version: KubeVersion::parse(machine(world).map_or("", |machine| machine.text("/spec/version"))),
     };
-    match cloud_config::render(world.object().get("/spec"), &facts) {
+    match cloud_config::render(world.object().get("/spec"), &facts, &world.facts.contents) {
         Ok(text) => {
             // A server may have been started with what another process of Hangar has written, and its token is the one that counts.
             let secret = intent::owned(secret(world, token, &text), &world.object().as_owner(true));
@@ -219,7 +224,7 @@ fn secret(world: &World, token: &Token, user_data: &str) -> Object {
 }
 
 fn node_name(world: &World) -> Option<String> {
-    node_name::expected(world.object(), machine(world)?, world.cluster()?)
+    node_name::expected(world.object(), &world.facts.contents, machine(world)?, world.cluster()?)
 }
 
 /// The token in the user-data and the Node that it is good for, if it is only good for one, until that has joined.

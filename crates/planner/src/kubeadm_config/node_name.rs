@@ -6,13 +6,15 @@ use hangar_api::kinds::{KamajiControlPlane, OpenStackMachine};
 use hangar_api::{Kind as _, Object, references};
 use serde_json::Value;
 
+use super::contents::Contents;
+
 /// What cloud-init calls the name of the server.
 const HOSTNAMES: [&str; 3] = ["local_hostname", "v1.local_hostname", "ds.meta_data.local_hostname"];
 /// A longer one is cut off by the operating system.
 const LONGEST: usize = 63;
 
 /// Nothing where no name can be relied on, or where the control plane knows no such tokens because it is not one of ours.
-pub fn expected(config: &Object, machine: &Object, cluster: &Object) -> Option<String> {
+pub fn expected(config: &Object, contents: &Contents, machine: &Object, cluster: &Object) -> Option<String> {
     let plane = references::target(cluster, "/spec/controlPlaneRef")?;
     if (plane.group.as_str(), plane.kind.as_str()) != (KamajiControlPlane::GROUP, KamajiControlPlane::KIND) {
         return None;
@@ -27,7 +29,7 @@ pub fn expected(config: &Object, machine: &Object, cluster: &Object) -> Option<S
     match template {
         Some(variable) => HOSTNAMES.contains(&variable).then(|| server(machine))?,
         None if written.contains('{') => None,
-        None if written.is_empty() => server(machine).filter(|_| !sets_hostname(config.get("/spec"))),
+        None if written.is_empty() => server(machine).filter(|_| !sets_hostname(config.get("/spec"), contents)),
         None => Some(written.to_lowercase()),
     }
 }
@@ -41,8 +43,11 @@ fn server(machine: &Object) -> Option<String> {
 }
 
 /// Whether something that the user runs or writes may give the machine another name before it joins.
-fn sets_hostname(spec: &Value) -> bool {
-    ["bootCommands", "preKubeadmCommands", "files"].iter().any(|field| spec[*field].to_string().contains("hostname"))
+fn sets_hostname(spec: &Value, contents: &Contents) -> bool {
+    contents.mention("hostname")
+        || ["bootCommands", "preKubeadmCommands", "files"]
+            .iter()
+            .any(|field| spec[*field].to_string().contains("hostname"))
 }
 
 #[cfg(test)]
@@ -54,13 +59,13 @@ mod tests {
 
     #[test]
     fn a_name_is_known_or_not_guessed() {
-        let name = |spec: Value, server: (&str, &str), plane: &str| {
+        let name = |spec: Value, contents: &Contents, server: (&str, &str), plane: &str| {
             let config =
                 Object(object("bootstrap.cluster.x-k8s.io/v1beta2", "KubeadmConfig", "k", json!({ "spec": spec })));
             let infra = json!({ "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": server.0, "name": server.1 });
             let machine = Object(object(CORE, "Machine", "m", json!({ "spec": { "infrastructureRef": infra } })));
             let plane = json!({ "apiGroup": "controlplane.cluster.x-k8s.io", "kind": plane, "name": "p" });
-            expected(&config, &machine, &Object(cluster(json!({ "spec": { "controlPlaneRef": plane } }))))
+            expected(&config, contents, &machine, &Object(cluster(json!({ "spec": { "controlPlaneRef": plane } }))))
         };
         let called = |text: &str| json!({ "joinConfiguration": { "nodeRegistration": { "name": text } } });
         const OURS: (&str, &str) = ("OpenStackMachine", "s-1");
@@ -87,7 +92,10 @@ mod tests {
                 None,
             ),
         ] {
-            assert_eq!(name(spec, server, plane).as_deref(), expected, "{what}");
+            assert_eq!(name(spec, &Contents::default(), server, plane).as_deref(), expected, "{what}");
         }
+        let script = |text: &str| Contents([(("s".into(), "k".into()), Ok(text.into()))].into());
+        assert_eq!(name(json!({}), &script("hostnamectl hostname x"), OURS, PLANE), None, "a script from a Secret");
+        assert_eq!(name(json!({}), &script("ntp"), OURS, PLANE).as_deref(), Some("s-1"), "another file from a Secret");
     }
 }

@@ -170,11 +170,69 @@ fn b5_what_cannot_be_written_is_said() {
     let from = json!({ "files": [{ "path": "/a", "contentFrom": { "secret": { "name": "s", "key": "k" } } }] });
     let mut world = world(from, vec![of_cluster(json!({})), of_machine(json!({}))]);
     let plan = Fake::default().pass(&mut world);
-    assert_eq!(
-        said(&plan),
-        "blocked InvalidConfiguration: spec.files[/a].contentFrom is not built yet; write the content itself"
-    );
+    assert_eq!(said(&plan), "blocked InvalidConfiguration: spec.files[/a].contentFrom: Secret s was not read yet");
     assert_eq!(condition(&plan, "Ready").unwrap().0, "False");
+}
+
+/// B5.
+#[test]
+fn b5_what_is_not_built_is_refused_by_name() {
+    for (spec, expected) in [
+        (json!({ "format": "ignition" }), "spec.format: ignition is not built yet"),
+        (json!({ "ignition": {} }), "spec.ignition is not built yet"),
+        (json!({ "joinConfiguration": { "discovery": { "file": {} } } }), "spec.joinConfiguration.discovery.file"),
+        (
+            json!({ "joinConfiguration": { "discovery": { "bootstrapToken": { "token": "a.b" } } } }),
+            "spec.joinConfiguration.discovery.bootstrapToken.token",
+        ),
+        (
+            json!({ "files": [{ "path": "/t", "content": "x", "contentFormat": "go-template" }] }),
+            "spec.files[/t].contentFormat",
+        ),
+    ] {
+        let mut world = world(spec, vec![of_cluster(json!({})), of_machine(json!({}))]);
+        let plan = said(&Fake::default().pass(&mut world));
+        assert!(plan.starts_with(&format!("blocked InvalidConfiguration: {expected}")), "{plan}");
+    }
+}
+
+/// B5.
+#[test]
+fn b5_files_and_passwords_come_from_secrets() {
+    let from = |name: &str| json!({ "secret": { "name": name, "key": "k" } });
+    let spec = json!({
+        "files": [
+            { "path": "/text", "contentFrom": from("text") },
+            { "path": "/binary", "contentFrom": from("binary") },
+            { "path": "/gzip", "encoding": "gzip+base64", "contentFrom": from("text") },
+        ],
+        "users": [{ "name": "ubuntu", "passwdFrom": from("text") }],
+    });
+    let mut world = world(spec.clone(), vec![of_cluster(json!({})), of_machine(json!({}))]);
+    assert_eq!(contents::wanted(&spec).len(), 4);
+    for (name, content) in [("text", b"hello".to_vec()), ("binary", vec![0xff, 0])] {
+        world.facts.contents.0.insert((name.into(), "k".into()), Ok(content));
+    }
+    assert!(!format!("{:?}", world.facts).contains("hello"));
+    Fake::default().pass(&mut world);
+    let config = hangar_api::yaml::document(&user_data(&world)).unwrap();
+    let file = |number: usize| {
+        (config["write_files"][number]["content"].clone(), config["write_files"][number]["encoding"].clone())
+    };
+    assert_eq!(file(0), (json!("hello"), Value::Null));
+    assert_eq!(file(1), (json!("/wA="), json!("base64")));
+    assert_eq!(file(2), (json!("hello"), json!("gzip+base64")));
+    assert_eq!(config["users"][0]["passwd"], "hello");
+}
+
+/// B5: what a Secret lacks is said with the field that names it.
+#[test]
+fn b5_a_secret_that_is_missing_is_named() {
+    let from = json!({ "files": [{ "path": "/a", "contentFrom": { "secret": { "name": "s", "key": "k" } } }] });
+    let mut world = world(from, vec![of_cluster(json!({})), of_machine(json!({}))]);
+    world.facts.contents.0.insert(("s".into(), "k".into()), Err("there is no Secret n/s".into()));
+    let plan = said(&Fake::default().pass(&mut world));
+    assert_eq!(plan, "blocked InvalidConfiguration: spec.files[/a].contentFrom: there is no Secret n/s");
 }
 
 /// IPv6 endpoints are bracketed in join configurations.
@@ -216,17 +274,15 @@ fn spec() -> Value {
     })
 }
 
-/// B4.
 #[test]
-fn what_a_worker_is_told_from_1_31_on() {
+fn b4_what_a_worker_is_told_from_1_31_on() {
     let mut world = world(spec(), vec![of_cluster(json!({})), of_machine(json!({}))]);
     Fake::default().pass(&mut world);
     insta::assert_snapshot!(user_data(&world));
 }
 
-/// B6.
 #[test]
-fn what_a_worker_is_told_before_1_31() {
+fn b6_what_a_worker_is_told_before_1_31() {
     let mut world =
         world(spec(), vec![of_cluster(json!({})), of_machine(json!({ "spec": { "version": "v1.28.10" } }))]);
     Fake::default().pass(&mut world);

@@ -26,7 +26,7 @@ fn child(api_version: &str, kind: &str, fields: Value) -> Value {
 }
 
 #[test]
-fn what_is_made_for_a_machine_keeps_its_label_and_its_owner() {
+fn m1_what_is_made_for_a_machine_keeps_its_label_and_its_owner() {
     let touched = |metadata: Value| {
         let mut touched = infra(json!({}));
         merge(&mut touched["metadata"], &metadata);

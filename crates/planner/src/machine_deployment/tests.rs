@@ -183,7 +183,7 @@ fn a_set_that_was_made_for_a_rollout_is_current_whenever_the_api_server_says_it_
 
 /// D1, D4.
 #[test]
-fn d4_surge_rounds_up_unavailable_rounds_down_and_both_zero_is_one() {
+fn d1_d4_surge_rounds_up_unavailable_rounds_down_and_both_zero_is_one() {
     for (what, replicas, rolling, surge, unavailable) in [
         ("D1: defaults", 3, json!({}), 1, 0),
         ("numbers", 3, json!({ "maxSurge": 2, "maxUnavailable": 1 }), 2, 1),
@@ -204,7 +204,7 @@ fn d4_surge_rounds_up_unavailable_rounds_down_and_both_zero_is_one() {
 
 /// D5: this once deleted everything.
 #[test]
-fn a_rollout_with_max_unavailable_0_does_not_delete_all_old_machines_in_one_pass_with_stale_available_replicas() {
+fn d5_a_rollout_with_max_unavailable_0_does_not_delete_all_old_machines_in_one_pass_with_stale_available_replicas() {
     let mut world = world(deployment(3, "v1.35.0"), vec![set("old", 3, "v1.34.4")]);
     let mut fake = Fake::default();
     let mut old_sizes = vec![];
@@ -229,7 +229,7 @@ fn a_rollout_with_max_unavailable_0_does_not_delete_all_old_machines_in_one_pass
 }
 
 #[test]
-fn old_sets_shrink_by_what_is_spare_and_first_by_what_is_broken() {
+fn d5_old_sets_shrink_by_what_is_spare_and_first_by_what_is_broken() {
     // (new: wanted, available), (old: wanted, available), maxUnavailable -> old becomes
     for (what, new, old, unavailable, expected) in [
         ("nothing is spare", (1, 0), (3, 3), 0, 3),
@@ -406,7 +406,7 @@ proptest! {
     /// Whatever is late: the Machines that are asked for never exceed desired + maxSurge, and what was available and is given up
     /// never brings the rest below desired - maxUnavailable.
     #[test]
-    fn a_rollout_keeps_to_surge_and_availability_after_every_step(desired in 1..6_i32, older in 0..3_i32, surge in 0..3_i32, unavailable in 0..3_i32, events in events()) {
+    fn d5_a_rollout_keeps_to_surge_and_availability_after_every_step(desired in 1..6_i32, older in 0..3_i32, surge in 0..3_i32, unavailable in 0..3_i32, events in events()) {
         let mut own = deployment(desired, "v1.35.0");
         own["spec"]["rollout"] = json!({ "strategy": { "type": "RollingUpdate", "rollingUpdate": { "maxSurge": surge, "maxUnavailable": unavailable } } });
         // Two old revisions: a rollout that another one overtook.

@@ -246,7 +246,9 @@ impl Life {
         let twice = self.simulation.there_twice();
         if !twice.is_empty() {
             self.simulation
-                .until_within(PATIENCE, "nothing is there twice", || self.simulation.there_twice().is_empty())
+                .until_within(PATIENCE, &format!("nothing is there twice: {twice:?}"), || {
+                    self.simulation.there_twice().is_empty()
+                })
                 .await;
         }
     }
