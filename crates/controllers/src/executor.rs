@@ -50,6 +50,7 @@ impl Context {
             TenantCall::Apply { .. } | TenantCall::RewriteSecrets { .. } => "TenantNotReady",
             TenantCall::CreateToken { .. } | TenantCall::ExtendToken { .. } => "TokenNotCreated",
             TenantCall::DeleteToken { .. } => "TokenNotDeleted",
+            TenantCall::DecideRequest { .. } => "CertificateRequestNotDecided",
             TenantCall::DeleteNode { .. } => "DeletingNode",
             TenantCall::CordonNode { .. } | TenantCall::EvictPod(_) => "DrainingNode",
             TenantCall::AdoptNode(_) => "NodeNotUpdated",

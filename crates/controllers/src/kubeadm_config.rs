@@ -2,11 +2,15 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use hangar_api::{Object, ObjectKey, kinds};
+use hangar_api::{Object, ObjectKey, kinds, references};
 use hangar_engine::pass::Controller;
 use hangar_engine::reads::{Read, cluster, named, owner, read};
+use hangar_planner::kubeadm_config::approval::{Requested, SigningRequest, user_of};
 use hangar_planner::kubeadm_config::contents::{Contents, wanted};
-use hangar_planner::kubeadm_config::{Facts, KubeadmConfigs, TOKEN_ID_ANNOTATION, awaits_node, data_secret, tenant};
+use hangar_planner::kubeadm_config::{
+    Facts, KubeadmConfigs, TOKEN_ID_ANNOTATION, awaits_node, bound_token, data_secret, tenant,
+};
+use hangar_planner::step::ClusterName;
 use hangar_planner::{Reason, World};
 use jiff::Timestamp;
 use serde_json::Value;
@@ -23,10 +27,22 @@ fn own_data(config: &Object) -> Option<ObjectKey> {
     Some(ObjectKey::new("", "Secret", config.namespace(), config.name()))
 }
 
+/// With what it asks for, which is in its PEM.
+fn signing_request(object: &Object) -> SigningRequest {
+    let pem = STANDARD.decode(object.text("/spec/request")).unwrap_or_default();
+    let read = hangar_pki::request::read(&String::from_utf8_lossy(&pem)).map_err(|error| error.to_string());
+    let requested = read.map(|(subject, asks_for_more)| Requested {
+        common_name: subject.common_name,
+        organizations: subject.organizations,
+        asks_for_more,
+    });
+    SigningRequest { object: object.clone(), requested }
+}
+
 impl Controller<Context> for KubeadmConfigs {
     const READS: &'static [Read] = &[
-        read(&[owner::<kinds::Machine>()], &["/status/nodeRef", "/spec/version"]),
-        read(&[cluster()], &["/status/initialization", "/spec/controlPlaneEndpoint"]),
+        read(&[owner::<kinds::Machine>()], &["/status/nodeRef", "/spec/version", "/spec/infrastructureRef"]),
+        read(&[cluster()], &["/status/initialization", "/spec/controlPlaneEndpoint", "/spec/controlPlaneRef"]),
         read(&[cluster(), named("", "Secret", authority)], &["/data"]),
         read(&[cluster(), named("", "Secret", kubeconfig)], &["/data"]),
         read(&[named("", "Secret", own_data)], &[]),
@@ -51,7 +67,22 @@ impl Controller<Context> for KubeadmConfigs {
             let unreachable = |message| Reason::retry("ControlPlaneUnreachable", message);
             facts.token_expires = expiry.map_err(unreachable)?;
         }
+        let (cluster, own) = (tenant(world), world.object().key());
+        match bound_token(world) {
+            Some((token, _)) => {
+                let requests = context.tenants.requests(&cluster, own, &user_of(token)).await;
+                facts.requests = requests.iter().map(|request| signing_request(request)).collect();
+            }
+            None => context.tenants.leave_requests(&cluster, &own),
+        }
         Ok(facts)
+    }
+
+    fn forget(context: &Context, object: &Object) {
+        if let Some(cluster) = references::cluster(object) {
+            let cluster = ClusterName { namespace: cluster.namespace, name: cluster.name };
+            context.tenants.leave_requests(&cluster, &object.key());
+        }
     }
 }
 

@@ -50,6 +50,7 @@ use hangar_planner::open_stack_machine::OpenStackMachines;
 
 pub use etcd::{Etcd, EtcdError};
 pub use secrets::Secrets;
+pub use tenant_calls::decide as decide_request;
 pub use tenant_secrets::rewrite as rewrite_secrets;
 
 /// All controllers that there are; a program may run any subset of them.

@@ -6,7 +6,7 @@ use hangar_api::{Object, ObjectKey, kinds};
 use hangar_engine::pass::Controller;
 use hangar_engine::reads::{Read, cluster, named, owner, read, reference};
 use hangar_openstack::{Error, ImageQuery};
-use hangar_planner::cloud::{Cloud, CloudIdentity, Lookup, PROJECT_ANNOTATION, Resources, server};
+use hangar_planner::cloud::{Cloud, CloudIdentity, Lookup, PROJECT_ANNOTATION, Resources, has_twins, server};
 use hangar_planner::open_stack_machine::{Facts, OpenStackMachines, UserData, ready_to_start, user_data_secret};
 use hangar_planner::{Reason, World};
 use jiff::Timestamp;
@@ -102,12 +102,16 @@ async fn resources(session: &Session, project: &Project, world: &World<OpenStack
     let new = project.new_ports(object.uid(), DRIFT).await;
     let recorded = object.get("/status/resources/ports").as_array().into_iter().flatten();
     let all_new = recorded.filter_map(|port| port["id"].as_str()).all(|id| new.contains_key(id));
-    if all_new && !object.is_deleting() && !servers.is_empty() && !new.is_empty() {
+    if all_new && !object.is_deleting() && !servers.is_empty() && !new.is_empty() && !has_twins(&new) {
         return Ok(Resources { servers, ports: new, ..Resources::default() });
     }
     // While there is a server, its ports are neither made nor let go.
     let age = if servers.is_empty() { fresh } else { Age::Paced(DRIFT) };
-    let ports = project.ports(&session.cloud, object.uid(), age).await?;
+    let mut ports = project.ports(&session.cloud, object.uid(), age).await?;
+    // But for those that another process has made: which one the server has is only said by a list that began when it ran already.
+    if has_twins(&ports) && servers.values().any(|server| server::is_active(server)) {
+        ports = project.ports(&session.cloud, object.uid(), Age::Strict(Duration::ZERO)).await?;
+    }
     Ok(Resources { servers, ports, ..Resources::default() })
 }
 

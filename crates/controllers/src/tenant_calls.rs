@@ -4,8 +4,10 @@ use hangar_api::{Object, ObjectKey};
 use hangar_engine::management::{api_for, api_of};
 use hangar_engine::tenants::Tenants;
 use hangar_pki::{BootstrapToken, Keys};
+use hangar_planner::hosted::tenant::{BOOTSTRAPPERS, KUBEADM_BOOTSTRAPPERS};
 use hangar_planner::step::{ClusterName, TenantAnswer, TenantCall};
 use jiff::{Timestamp, ToSpan};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
@@ -32,11 +34,16 @@ pub async fn carry_out(
             apply(&client, objects).await?;
             delete(&client, remove).await.map(|()| TenantAnswer::Applied)
         }
-        TenantCall::CreateToken { seconds } => create_token(&client, keys, *seconds, now).await,
+        TenantCall::CreateToken { seconds, node } => create_token(&client, keys, *seconds, node.as_deref(), now).await,
         TenantCall::ExtendToken { id, seconds } => extend_token(&client, id, *seconds, now).await,
         TenantCall::DeleteToken { id } => {
             let key = ObjectKey::new("", "Secret", "kube-system", &token_secret(id));
             delete(&client, &[key]).await.map(|()| TenantAnswer::TokenDeleted)
+        }
+        TenantCall::DecideRequest { name, resource_version, refusal } => {
+            decide(&client, name, resource_version, refusal.as_deref()).await?;
+            tenants.decided(cluster, name);
+            Ok(TenantAnswer::RequestDecided { name: name.clone() })
         }
         TenantCall::DeleteNode { name, last_try } => node_calls::delete(&client, name, *last_try).await,
         TenantCall::CordonNode { name } => node_calls::cordon(tenants, &client, cluster, name).await,
@@ -67,7 +74,13 @@ async fn delete(client: &Client, keys: &[ObjectKey]) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn create_token(client: &Client, keys: &dyn Keys, seconds: i64, now: Timestamp) -> Result<TenantAnswer, Failure> {
+async fn create_token(
+    client: &Client,
+    keys: &dyn Keys,
+    seconds: i64,
+    node: Option<&str>,
+    now: Timestamp,
+) -> Result<TenantAnswer, Failure> {
     let token = BootstrapToken::generate(keys).map_err(|error| error.to_string())?;
     let expires = whole_seconds(now + seconds.seconds());
     let name = token_secret(&token.id);
@@ -79,8 +92,8 @@ async fn create_token(client: &Client, keys: &dyn Keys, seconds: i64, now: Times
         "expiration": expires.to_string(),
         "usage-bootstrap-authentication": "true",
         "usage-bootstrap-signing": "true",
-        "auth-extra-groups": "system:bootstrappers:kubeadm:default-node-token",
-        "description": "token for a machine of this cluster, made by Hangar",
+        "auth-extra-groups": if node.is_some() { BOOTSTRAPPERS } else { KUBEADM_BOOTSTRAPPERS },
+        "description": format!("token for {} of this cluster, made by Hangar", node.unwrap_or("a machine")),
     });
     let params = PatchParams::apply(MANAGER).force();
     api_of(client, &secret).patch(&name, &params, &Patch::Apply(&secret.0)).await.map_err(|error| words(&error))?;
@@ -104,6 +117,22 @@ pub async fn token_expiry(client: &Client, id: &str) -> Result<Option<Timestamp>
     let secret = secrets.get_opt(&token_secret(id)).await.map_err(|error| words(&error))?;
     let data = secret.and_then(|secret| secret.data).unwrap_or_default();
     Ok(data.get("expiration").and_then(|bytes| std::str::from_utf8(&bytes.0).ok()?.parse().ok()))
+}
+
+/// One that is gone, or that somebody else has decided on, needs no answer any more.
+pub async fn decide(client: &Client, name: &str, resource_version: &str, refusal: Option<&str>) -> Result<(), Failure> {
+    let (kind, reason) = if refusal.is_some() { ("Denied", "NotForThisNode") } else { ("Approved", "TokenOfThisNode") };
+    let message = refusal.unwrap_or("the bootstrap token was made for this Node");
+    let body = json!({
+        "metadata": { "resourceVersion": resource_version },
+        "status": { "conditions": [{ "type": kind, "status": "True", "reason": reason, "message": message }] },
+    });
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    match requests.patch_subresource("approval", name, &PatchParams::default(), &Patch::Merge(&body)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
+        Err(error) => Err(words(&error)),
+    }
 }
 
 fn token_secret(id: &str) -> String {

@@ -1,9 +1,10 @@
-//! Connections to the clusters that we made: one client and one Node watch each, for the whole program.
+//! Connections to the clusters that we made: one client and one Node watch each, for the whole program, and one watch of requests for certificates while nodes join.
 //!
 //! Holds: a new kubeconfig means a new connection; a Node's change wakes whoever asked to be woken; nothing is polled. Whoever may write Secrets
 //! writes kubeconfigs, so a client is only ever made from what [`InlineKubeconfig`] accepted.
 
 mod nodes;
+mod requests;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,6 +23,8 @@ use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
+
+use requests::Requests;
 
 use crate::cache::Cache;
 use crate::received::Received;
@@ -50,6 +53,7 @@ struct Entry {
     /// The version that the API reported, by what it was asked for.
     version: Option<(String, String)>,
     watch: AbortHandle,
+    requests: Option<Requests>,
 }
 
 impl Drop for Entry {
@@ -105,7 +109,14 @@ impl Tenants {
             self.0.cache.clone(),
             self.0.wakes.clone(),
         ));
-        let entry = Entry { kubeconfig, client: client.clone(), nodes, version: None, watch: watch.abort_handle() };
+        let entry = Entry {
+            kubeconfig,
+            client: client.clone(),
+            nodes,
+            version: None,
+            watch: watch.abort_handle(),
+            requests: None,
+        };
         self.entries().insert(cluster.clone(), entry);
         Ok(client)
     }
@@ -148,6 +159,28 @@ impl Tenants {
         if let Some(entry) = self.entries().get(cluster) {
             let mut nodes = entry.nodes.lock().unwrap_or_else(PoisonError::into_inner);
             nodes.put(node);
+        }
+    }
+
+    /// Certificates that a user has asked for and nobody has decided on; they are watched until all who asked here leave.
+    pub async fn requests(&self, cluster: &ClusterName, who: ObjectKey, user: &str) -> Vec<Arc<Object>> {
+        let Ok(client) = self.client(cluster).await else { return vec![] };
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(cluster) else { return vec![] };
+        entry.requests.get_or_insert_with(|| Requests::watch(client, self.0.wakes.clone())).of(who, user)
+    }
+
+    /// Whoever asked needs to know no more.
+    pub fn leave_requests(&self, cluster: &ClusterName, who: &ObjectKey) {
+        if let Some(entry) = self.entries().get_mut(cluster) {
+            entry.requests = entry.requests.take().filter(|requests| requests.leave(who));
+        }
+    }
+
+    /// It was decided just now.
+    pub fn decided(&self, cluster: &ClusterName, request: &str) {
+        if let Some(requests) = self.entries().get(cluster).and_then(|entry| entry.requests.as_ref()) {
+            requests.decided(request);
         }
     }
 

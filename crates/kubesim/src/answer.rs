@@ -251,6 +251,7 @@ fn served(resource: &Resource, target: &Target) -> Result<(), Refusal> {
     let door = match target.subresource.as_deref() {
         None => true,
         Some("status") => resource.status,
+        Some("approval") => resource.plural == "certificatesigningrequests",
         Some("eviction") => (resource.group.as_str(), resource.kind.as_str()) == ("", "Pod"),
         Some(_) => false,
     };

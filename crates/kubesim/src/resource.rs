@@ -34,6 +34,7 @@ const BUILT_IN: &[(&str, &str, &str, bool, bool)] = &[
     ("apps", "Deployment", "deployments", true, true),
     ("apps", "ReplicaSet", "replicasets", true, true),
     ("apps", "StatefulSet", "statefulsets", true, true),
+    ("certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests", true, false),
     ("coordination.k8s.io", "Lease", "leases", false, false),
     ("events.k8s.io", "Event", "events", false, false),
     ("networking.k8s.io", "NetworkPolicy", "networkpolicies", false, true),

@@ -241,7 +241,8 @@ impl Request<'_> {
     }
 
     fn is_status(&self) -> bool {
-        self.target.subresource.as_deref() == Some("status")
+        // A request is decided on in its status, too, through a door of its own.
+        matches!(self.target.subresource.as_deref(), Some("status" | "approval"))
     }
 
     fn manager(&self, applies: bool) -> Manager {

@@ -7,6 +7,7 @@
 mod authority;
 mod kubeconfig;
 pub mod provided;
+pub mod request;
 mod token;
 mod unverified;
 

@@ -113,8 +113,8 @@ pub enum DataStoreCall {
 pub enum TenantCall {
     /// Server-side apply of these objects, in order; then these go, if they are there.
     Apply { objects: Vec<Object>, remove: Vec<ObjectKey> },
-    /// A new bootstrap token that lives this many seconds.
-    CreateToken { seconds: i64 },
+    /// A new bootstrap token that lives this many seconds, and is good for the Node of this name or for any.
+    CreateToken { seconds: i64, node: Option<String> },
     /// The same token lives on.
     ExtendToken { id: String, seconds: i64 },
     /// The token has done its work.
@@ -124,6 +124,8 @@ pub enum TenantCall {
         /// If it is refused, that is the end of it.
         last_try: bool,
     },
+    /// A CertificateSigningRequest is approved, or denied for a reason, if it is still as it was seen.
+    DecideRequest { name: String, resource_version: String, refusal: Option<String> },
     /// No new pods come to the node.
     CordonNode { name: String },
     /// Asks a pod to go, as far as disruption budgets allow.
@@ -198,6 +200,9 @@ pub enum TenantAnswer {
     NodeDeleted,
     /// The Node as it is now.
     NodeAdopted(Arc<Object>),
+    RequestDecided {
+        name: String,
+    },
     NodeCordoned(Arc<Object>),
     PodEvicted {
         uid: String,
@@ -219,6 +224,7 @@ impl std::fmt::Debug for TenantAnswer {
             Self::TokenDeleted => "TokenDeleted",
             Self::NodeDeleted => "NodeDeleted",
             Self::NodeAdopted(_) => "NodeAdopted",
+            Self::RequestDecided { .. } => "RequestDecided",
             Self::NodeCordoned(_) => "NodeCordoned",
             Self::PodEvicted { .. } => "PodEvicted",
             Self::SecretsRewritten { .. } => "SecretsRewritten",

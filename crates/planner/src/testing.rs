@@ -314,7 +314,7 @@ impl Fake {
     fn asked(&mut self, call: &TenantCall) -> TenantAnswer {
         match call {
             TenantCall::Apply { .. } => TenantAnswer::Applied,
-            TenantCall::CreateToken { seconds } => TenantAnswer::Token {
+            TenantCall::CreateToken { seconds, .. } => TenantAnswer::Token {
                 id: "abcdef".into(),
                 secret: "0123456789abcdef".into(),
                 expires: at(self.now + seconds),
@@ -322,6 +322,7 @@ impl Fake {
             TenantCall::ExtendToken { seconds, .. } => TenantAnswer::TokenExtended { expires: at(self.now + seconds) },
             TenantCall::DeleteToken { .. } => TenantAnswer::TokenDeleted,
             TenantCall::DeleteNode { .. } => TenantAnswer::NodeDeleted,
+            TenantCall::DecideRequest { name, .. } => TenantAnswer::RequestDecided { name: name.clone() },
             TenantCall::RewriteSecrets { .. } => TenantAnswer::SecretsRewritten { next: None, left: None },
             TenantCall::CordonNode { name } => {
                 let fields = json!({ "spec": { "providerID": "p://1", "unschedulable": true } });

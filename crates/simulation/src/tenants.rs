@@ -5,15 +5,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use hangar_api::yaml;
 use hangar_engine::tenants::Connector;
 use hangar_kubesim::{ApiCall, Clock, Fault, KubeApi, KubeApiOptions};
+use hangar_pki::SystemKeys;
+use hangar_planner::hosted::tenant::BOOTSTRAPPERS;
 use hangar_simulator::{Guest, GuestDriver};
 use serde_json::{Value, json};
 
 use crate::kubernetes::LoadBalancers;
 use crate::laws::HANGAR;
 use crate::meter::Meter;
+
+const UNDECIDED: &str = "has not been decided on";
 
 type Faults = Arc<dyn Fn(&ApiCall) -> Fault + Send + Sync>;
 
@@ -120,8 +126,11 @@ impl Tenants {
         }
         let api = self.api(host);
         let token = discovery["token"].as_str().unwrap_or_default().split('.').next().unwrap_or_default();
-        if api.object("", "Secret", "kube-system", &format!("bootstrap-token-{token}")).is_none() {
+        let Some(secret) = api.object("", "Secret", "kube-system", &format!("bootstrap-token-{token}")) else {
             return Err(format!("token {token} is not known"));
+        };
+        if secret["data"]["auth-extra-groups"] == STANDARD.encode(BOOTSTRAPPERS) {
+            certificate(&api, guest, token)?;
         }
         api.put(node(guest, &join["nodeRegistration"]["taints"]));
         if let Some(joined) = self.0.running.lock().unwrap().get_mut(&guest.server_id) {
@@ -140,6 +149,30 @@ impl Tenants {
         }
         let pods = management.get("apps", "Deployment", &key.namespace, &key.name);
         pods.is_some_and(|pods| pods["status"]["availableReplicas"].as_u64().unwrap_or(0) > 0)
+    }
+}
+
+/// The kubelet's first certificate; whoever waits for it asks again.
+fn certificate(api: &KubeApi, guest: &Guest, token: &str) -> Result<(), String> {
+    const KIND: &str = "CertificateSigningRequest";
+    let name = format!("node-csr-{}-{token}", guest.server_id);
+    let Some(request) = api.object("certificates.k8s.io", KIND, "", &name) else {
+        let user = format!("system:node:{}", guest.name);
+        let (_, pem) =
+            hangar_pki::request::create(&SystemKeys, &user, &["system:nodes"]).map_err(|error| error.to_string())?;
+        api.put(json!({
+            "apiVersion": "certificates.k8s.io/v1", "kind": KIND, "metadata": { "name": name },
+            "spec": {
+                "request": STANDARD.encode(pem), "signerName": "kubernetes.io/kube-apiserver-client-kubelet",
+                "username": format!("system:bootstrap:{token}"), "usages": ["digital signature", "client auth"],
+            },
+        }));
+        return Err(format!("{name} {UNDECIDED}"));
+    };
+    match &request["status"]["conditions"][0] {
+        Value::Null => Err(format!("{name} {UNDECIDED}")),
+        condition if condition["type"] == "Approved" => Ok(()),
+        condition => Err(format!("{name} was denied: {}", condition["message"])),
     }
 }
 
@@ -186,9 +219,13 @@ impl GuestDriver for Tenants {
             while tenants.is_running(&guest.server_id) {
                 match tenants.0.meter.measure(|| tenants.join(&guest)) {
                     Ok(()) => return,
-                    Err(why) => guest.console.line(why),
+                    // A kubelet watches.
+                    Err(why) if why.ends_with(UNDECIDED) => tokio::time::sleep(Duration::from_millis(500)).await,
+                    Err(why) => {
+                        guest.console.line(why);
+                        tokio::time::sleep(Duration::from_secs(5)).await;
+                    }
                 }
-                tokio::time::sleep(Duration::from_secs(5)).await;
             }
         });
     }

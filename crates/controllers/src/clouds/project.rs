@@ -11,7 +11,7 @@ use std::time::Duration;
 use hangar_openstack::{
     Cloud, Error, Network, Port, PortQuery, SecurityGroup, SecurityGroupQuery, Server, ServerQuery, Subnet,
 };
-use hangar_planner::cloud::{Lookup, Owned, Resource, ResourceType, server};
+use hangar_planner::cloud::{Lookup, Owned, Resource, ResourceType, has_twins, server};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -231,9 +231,12 @@ impl Project {
             let (epoch, began) = (self.epoch(), Instant::now());
             list.fill(epoch, began, cloud.servers(&ServerQuery::default()).await?);
         }
-        // Made a moment ago, told to go, and not in the list: that may be an old list, or it is gone. Nova knows.
-        let of_owner = list.of(owner).into_values();
-        let unsure: Vec<_> = of_owner.filter(|it| server::is_deleting(it) && list.unlisted.contains(&it.id)).collect();
+        // Made a moment ago, told to go or one of two, and not in the list: that may be an old list, or it is gone. Nova knows, and of two
+        // its clock says which one is older: by clocks of their own two processes would each delete what the other has made.
+        let of_owner = list.of(owner);
+        let is_unsure = |it: &Server| server::is_deleting(it) || has_twins(&of_owner);
+        let unlisted = of_owner.values().filter(|it| list.unlisted.contains(&it.id));
+        let unsure: Vec<_> = unlisted.filter(|it| is_unsure(it)).cloned().collect();
         for server in unsure {
             match cloud.server(&server.id).await {
                 Ok(found) => list.put(Arc::new(found)),

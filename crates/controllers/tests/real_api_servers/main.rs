@@ -5,4 +5,5 @@
 
 mod api_server;
 mod read_only;
+mod requests;
 mod secrets_at_rest;

@@ -72,6 +72,11 @@ impl Fixture {
         self.connections.made.load(Ordering::SeqCst)
     }
 
+    fn watches(&self) -> usize {
+        let calls = self.connections.api.requests();
+        calls.iter().filter(|call| call.verb == "watch" && call.resource == "certificatesigningrequests").count()
+    }
+
     async fn woken(&mut self) -> Vec<String> {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let mut names: Vec<String> = std::iter::from_fn(|| self.woken.try_recv().ok()).map(|key| key.name).collect();
@@ -250,4 +255,44 @@ fn of_two_nodes_with_one_provider_id_the_one_that_is_left_is_found() {
     nodes.put(of("a", "p://x"));
     nodes.put(of("a", "p://y"));
     assert!(nodes.with_provider_id("p://x").is_none(), "it has another one now");
+}
+
+fn request(name: &str, user: &str, status: Value) -> Value {
+    json!({
+        "apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": { "name": name },
+        "spec": { "username": user }, "status": status,
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_for_certificates_are_watched_while_somebody_waits_and_wake_whoever_it_is() {
+    const USER: &str = "system:bootstrap:abcdef";
+    let mut fixture = fixture();
+    fixture.kubeconfig("one", "1");
+    let api = &fixture.connections.api;
+    let own = |name: &str| ObjectKey::new("g", "KubeadmConfig", "default", name);
+    fixture.tenants.node(&name(), "x").await;
+    let approved = json!({ "conditions": [{ "type": "Approved" }] });
+    api.put(request("old", USER, approved.clone()));
+    assert!(fixture.tenants.requests(&name(), own("a"), USER).await.is_empty(), "the first answer is still to come");
+    fixture.tenants.requests(&name(), own("b"), "system:bootstrap:ghijkl").await;
+    assert_eq!(fixture.woken().await, [] as [&str; 0], "what was decided concerns nobody");
+    let api = &fixture.connections.api;
+    api.put(request("mine", USER, json!({})));
+    api.put(request("kubelet", "system:node:n", json!({})));
+    assert_eq!(fixture.woken().await, ["a"]);
+    let found = fixture.tenants.requests(&name(), own("a"), USER).await;
+    assert_eq!(found.iter().map(|it| it.name()).collect::<Vec<_>>(), ["mine"]);
+    fixture.tenants.decided(&name(), "mine");
+    assert!(fixture.tenants.requests(&name(), own("a"), USER).await.is_empty());
+    assert_eq!(fixture.watches(), 1, "one watch for all who wait");
+    fixture.tenants.leave_requests(&name(), &own("a"));
+    fixture.connections.api.put(request("theirs", "system:bootstrap:ghijkl", json!({})));
+    assert_eq!(fixture.woken().await, ["b"]);
+    fixture.tenants.leave_requests(&name(), &own("b"));
+    fixture.connections.api.put(request("late", "system:bootstrap:ghijkl", json!({})));
+    assert_eq!(fixture.woken().await, [] as [&str; 0], "nobody waits any more");
+    fixture.tenants.requests(&name(), own("c"), USER).await;
+    fixture.woken().await;
+    assert_eq!(fixture.watches(), 2);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hangar_pki::BootstrapToken;
+use hangar_pki::{BootstrapToken, SystemKeys, request};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestCondition, CertificateSigningRequestSpec,
@@ -10,7 +10,6 @@ use k8s_openapi::api::certificates::v1::{
 use kube::api::{ObjectMeta, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
 use super::api_client::{Credential, client};
 use super::discovery::Cluster;
@@ -26,7 +25,8 @@ pub(super) async fn request_identity(
     cluster: Cluster,
 ) -> Result<Identity, JoinError> {
     let refused = |source| JoinError::Refused { node: node_name.to_owned(), source: Box::new(source) };
-    let (key_pem, request) = request_pem(node_name).map_err(|error| JoinError::Request(error.to_string()))?;
+    let (key_pem, request) = request::create(&SystemKeys, &format!("system:node:{node_name}"), &["system:nodes"])
+        .map_err(|error| JoinError::Request(error.to_string()))?;
     let client =
         client(&cluster.server, Some(&cluster.ca_pem), Credential::Token(token.expose())).await.map_err(refused)?;
     let requests: Api<CertificateSigningRequest> = Api::all(client);
@@ -46,17 +46,6 @@ pub(super) async fn request_identity(
     let certificate = settled.status.and_then(|status| status.certificate).ok_or_else(late)?;
     let certificate_pem = String::from_utf8(certificate.0).map_err(|error| JoinError::Request(error.to_string()))?;
     Ok(Identity { ca_pem: cluster.ca_pem, certificate_pem, key_pem, server: cluster.server })
-}
-
-fn request_pem(node_name: &str) -> Result<(String, String), rcgen::Error> {
-    let mut subject = DistinguishedName::new();
-    subject.push(DnType::OrganizationName, "system:nodes");
-    subject.push(DnType::CommonName, format!("system:node:{node_name}"));
-    let mut params = CertificateParams::default();
-    params.distinguished_name = subject;
-    let key = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
-    let request = params.serialize_request(&key)?.pem()?;
-    Ok((key.serialize_pem(), request))
 }
 
 fn signing_request(pem: String) -> CertificateSigningRequest {
@@ -106,12 +95,5 @@ mod tests {
         assert!(is_settled(Some(&with(Some("pem"), "Approved"))));
         assert!(is_settled(Some(&with(None, "Denied"))));
         assert!(is_settled(Some(&with(None, "Failed"))));
-    }
-
-    #[test]
-    fn a_request_is_pem_and_comes_with_its_key() {
-        let (key, request) = request_pem("worker-1").unwrap();
-        assert!(request.starts_with("-----BEGIN CERTIFICATE REQUEST-----"));
-        assert!(key.contains("PRIVATE KEY"));
     }
 }

@@ -11,7 +11,7 @@ pub mod security_groups;
 pub mod server;
 
 pub use call::{CloudAnswer, CloudCall, CloudIdentity};
-pub use resources::{KEY_METADATA, Owned, Resource, ResourceType, Resources, oldest};
+pub use resources::{KEY_METADATA, Owned, Resource, ResourceType, Resources, has_twins, oldest};
 
 use crate::plan::{Phase, Reason};
 use crate::step::{Effect, Step};

@@ -2,7 +2,7 @@
 //!
 //! Holds: a resource of ours says so itself, by the owner's key that its create call wrote; of several with one key the oldest counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hangar_openstack_types::{Port, SecurityGroup, Server};
@@ -104,6 +104,21 @@ impl Resources {
 
 /// Of several resources with one role the oldest counts; the others came from an answer that was lost.
 pub fn oldest<'a, T: Owned>(items: &'a BTreeMap<String, Arc<T>>, role: &str) -> Option<&'a T> {
+    first(items, role, T::age)
+}
+
+/// The same, by another order.
+pub(super) fn first<'a, T: Owned, O: Ord>(
+    items: &'a BTreeMap<String, Arc<T>>,
+    role: &str,
+    order: impl Fn(&'a T) -> O,
+) -> Option<&'a T> {
     let of_role = items.values().filter(|item| item.owner_key().is_some_and(|key| key.role == role));
-    of_role.map(Arc::as_ref).min_by(|one, other| one.age().cmp(&other.age()))
+    of_role.map(Arc::as_ref).min_by_key(|item| order(item))
+}
+
+/// Whether there are several with one role.
+pub fn has_twins<T: Owned>(items: &BTreeMap<String, Arc<T>>) -> bool {
+    let mut roles = BTreeSet::new();
+    items.values().filter_map(|item| item.owner_key()).any(|key| !roles.insert(key.role))
 }

@@ -93,7 +93,7 @@ fn surplus_ports_go_missing_ones_are_made_and_then_tagged() {
             })
             .to_vec()
     };
-    for (what, present, attached_to, expected) in [
+    for (what, present, status, expected) in [
         ("none", vec![], None, "create port port-0; create port port-1"),
         ("one", vec![port("a", "port-0", 0, "")], None, "create port port-1"),
         ("all", vec![port("a", "port-0", 0, ""), port("b", "port-1", 0, "")], None, "tag port a blue; tag port b blue"),
@@ -106,22 +106,46 @@ fn surplus_ports_go_missing_ones_are_made_and_then_tagged() {
         (
             "what is attached is never taken away",
             vec![port("a", "port-0", 0, "s"), port("z", "port-7", 0, "s"), port("b", "port-1", 0, "s")],
-            Some("s"),
+            Some("ACTIVE"),
+            "tag port a blue; tag port b blue",
+        ),
+        (
+            "the server has the younger twin",
+            vec![port("a", "port-0", 0, ""), port("a2", "port-0", 1, "s"), port("b", "port-1", 0, "s")],
+            Some("ACTIVE"),
+            "delete Port a",
+        ),
+        (
+            "another server, which goes, has the older twin",
+            vec![port("a", "port-0", 0, "t"), port("a2", "port-0", 1, "s"), port("b", "port-1", 0, "s")],
+            Some("ACTIVE"),
+            "tag port a2 blue; tag port b blue",
+        ),
+        (
+            "a server may take either twin while it is built",
+            vec![port("a", "port-0", 0, ""), port("a2", "port-0", 1, ""), port("b", "port-1", 0, "s")],
+            Some("BUILD"),
             "tag port a blue; tag port b blue",
         ),
         (
             "a port of a server was deleted",
             vec![port("a", "port-0", 0, "s")],
-            Some("s"),
+            Some("ACTIVE"),
             "blocked PortDeleted: port port-1 of server s was deleted in the cloud; delete the Machine to have it replaced",
         ),
     ] {
         let cloud = cloud(present);
-        let ports = Ports { cloud: &cloud, attached_to, wanted: wanted() };
+        let server = status.map(|status| Server {
+            id: "s".into(),
+            name: "s".into(),
+            status: str::to_owned(status),
+            ..Server::default()
+        });
+        let ports = Ports { cloud: &cloud, server: server.as_ref(), wanted: wanted() };
         assert_eq!(described(ports.build(Timestamp::UNIX_EPOCH)), expected, "{what}");
     }
     let cloud = cloud(vec![port("a", "port-0", 0, ""), port("z", "port-7", 0, "s")]);
-    let ports = Ports { cloud: &cloud, attached_to: None, wanted: vec![] };
+    let ports = Ports { cloud: &cloud, server: None, wanted: vec![] };
     assert_eq!(described(ports.delete(Timestamp::UNIX_EPOCH)), "delete Port a; delete Port z");
 }
 

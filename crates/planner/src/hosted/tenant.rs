@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 use super::certificates::{ADMINS, host_port};
 use super::{Addresses, ControlPlane, addons};
 
-const BOOTSTRAPPERS: &str = "system:bootstrappers:kubeadm:default-node-token";
+/// Of tokens that users make as kubeadm does: the tenant approves whatever node they ask for.
+pub const KUBEADM_BOOTSTRAPPERS: &str = "system:bootstrappers:kubeadm:default-node-token";
+/// Of tokens that are good for one node: only Hangar approves.
+pub const BOOTSTRAPPERS: &str = "system:bootstrappers:hangar";
 
 /// All objects, in the order in which they are applied.
 pub fn objects(plane: &ControlPlane, addresses: &Addresses, ca_pem: &str) -> Vec<Object> {
@@ -45,7 +48,7 @@ fn kubeadm_config(plane: &ControlPlane, addresses: &Addresses) -> Vec<Object> {
         "kubeadm:nodes-kubeadm-config",
         "kube-system",
         "kubeadm-config",
-        &[BOOTSTRAPPERS, "system:nodes"],
+        &[KUBEADM_BOOTSTRAPPERS, BOOTSTRAPPERS, "system:nodes"],
     ));
     objects
 }
@@ -72,7 +75,12 @@ fn kubelet_config(plane: &ControlPlane) -> Vec<Object> {
         format!("kubelet-config-{}", plane.version.minor_text())
     };
     let mut objects = vec![config_map("kube-system", &name, "kubelet", &configuration)];
-    objects.extend(readers("kubeadm:kubelet-config", "kube-system", &name, &[BOOTSTRAPPERS, "system:nodes"]));
+    objects.extend(readers(
+        "kubeadm:kubelet-config",
+        "kube-system",
+        &name,
+        &[KUBEADM_BOOTSTRAPPERS, BOOTSTRAPPERS, "system:nodes"],
+    ));
     objects
 }
 
@@ -95,23 +103,24 @@ fn cluster_info(plane: &ControlPlane, addresses: &Addresses, ca_pem: &str) -> Ve
 }
 
 fn bootstrap_rbac() -> Vec<Object> {
+    let both = [KUBEADM_BOOTSTRAPPERS, BOOTSTRAPPERS];
     let mut get_nodes = Object::named("rbac.authorization.k8s.io/v1", "ClusterRole", "", "kubeadm:get-nodes");
     get_nodes.0["rules"] = json!([{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["get"] }]);
     vec![
         get_nodes,
-        cluster_role_binding("kubeadm:get-nodes", "kubeadm:get-nodes", BOOTSTRAPPERS),
-        cluster_role_binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", BOOTSTRAPPERS),
+        cluster_role_binding("kubeadm:get-nodes", "kubeadm:get-nodes", &both),
+        cluster_role_binding("kubeadm:kubelet-bootstrap", "system:node-bootstrapper", &both),
         cluster_role_binding(
             "kubeadm:node-autoapprove-bootstrap",
             "system:certificates.k8s.io:certificatesigningrequests:nodeclient",
-            BOOTSTRAPPERS,
+            &[KUBEADM_BOOTSTRAPPERS],
         ),
         cluster_role_binding(
             "kubeadm:node-autoapprove-certificate-rotation",
             "system:certificates.k8s.io:certificatesigningrequests:selfnodeclient",
-            "system:nodes",
+            &["system:nodes"],
         ),
-        cluster_role_binding(ADMINS, "cluster-admin", ADMINS),
+        cluster_role_binding(ADMINS, "cluster-admin", &[ADMINS]),
     ]
 }
 
@@ -123,11 +132,12 @@ pub(super) fn config_map(namespace: &str, name: &str, key: &str, value: &Value) 
 }
 
 fn readers(name: &str, namespace: &str, config_map: &str, groups: &[&str]) -> Vec<Object> {
-    let subjects: Vec<Value> = groups
-        .iter()
-        .map(|group| json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group }))
-        .collect();
-    vec![role(name, namespace, config_map), role_binding(name, namespace, subjects.into())]
+    vec![role(name, namespace, config_map), role_binding(name, namespace, subjects(groups))]
+}
+
+fn subjects(groups: &[&str]) -> Value {
+    let subject = |group: &&str| json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group });
+    groups.iter().map(subject).collect()
 }
 
 fn role(name: &str, namespace: &str, config_map: &str) -> Object {
@@ -144,9 +154,9 @@ fn role_binding(name: &str, namespace: &str, subjects: Value) -> Object {
     binding
 }
 
-fn cluster_role_binding(name: &str, role: &str, group: &str) -> Object {
+fn cluster_role_binding(name: &str, role: &str, groups: &[&str]) -> Object {
     let mut binding = Object::named("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "", name);
     binding.0["roleRef"] = json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role });
-    binding.0["subjects"] = json!([{ "apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group }]);
+    binding.0["subjects"] = subjects(groups);
     binding
 }

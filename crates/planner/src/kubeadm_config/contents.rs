@@ -45,6 +45,12 @@ impl Contents {
         }
     }
 
+    /// Whether any of it has these words.
+    pub fn mention(&self, words: &str) -> bool {
+        let mut found = self.0.values().filter_map(|content| content.as_ref().ok());
+        found.any(|content| String::from_utf8_lossy(content).contains(words))
+    }
+
     pub fn text(&self, from: &Value, field: &str) -> Result<String, String> {
         let content = self.of(from, field)?;
         String::from_utf8(content.to_vec()).map_err(|_| format!("{field} is not text"))

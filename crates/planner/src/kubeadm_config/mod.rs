@@ -1,11 +1,13 @@
 //! KubeadmConfig: the user-data by which a new server becomes a node.
 //! Flows: control plane is there -> bootstrap token -> cloud-config -> Secret -> the token lives until the node has joined, and is deleted then. Holds:
-//! the token is kept nowhere but in the user-data; user text (jinja included) arrives untouched.
+//! the token is kept nowhere but in the user-data, and good for one name where that is known; user text (jinja included) arrives untouched.
 
+pub mod approval;
 mod cloud_config;
 pub mod contents;
 mod disks;
 mod join;
+mod node_name;
 
 use std::time::Duration;
 
@@ -19,6 +21,8 @@ use hangar_api::names::{CLUSTER_NAME_LABEL, SECRET_TYPE};
 use hangar_api::{KubeVersion, Object};
 use jiff::Timestamp;
 use serde_json::json;
+
+use approval::SigningRequest;
 
 use crate::hosted::certificates::host_port;
 use crate::intent;
@@ -34,6 +38,8 @@ type World = crate::World<KubeadmConfigs>;
 pub const TOKEN_SECONDS: i64 = 900;
 /// Which token is in the user-data, so that it can be kept alive without reading the data.
 pub const TOKEN_ID_ANNOTATION: &str = "hangar.dev/bootstrap-token-id";
+/// The only name that this token is good for.
+pub const NODE_ANNOTATION: &str = "hangar.dev/bootstrap-node";
 
 /// What the cluster's authority and the tenant say.
 #[derive(Debug, Clone, Default)]
@@ -46,6 +52,8 @@ pub struct Facts {
     pub token_expires: Option<Timestamp>,
     /// It was deleted in this pass.
     pub token_deleted: bool,
+    /// What its owner has asked for, and nobody has decided on.
+    pub requests: Vec<SigningRequest>,
     /// What the spec takes from Secrets.
     pub contents: Contents,
 }
@@ -71,6 +79,9 @@ impl Absorb for Facts {
             }
             Effect::Tenant(TenantAnswer::TokenExtended { expires }) => self.token_expires = Some(*expires),
             Effect::Tenant(TenantAnswer::TokenDeleted) => self.token_deleted = true,
+            Effect::Tenant(TenantAnswer::RequestDecided { name }) => {
+                self.requests.retain(|request| request.object.name() != name);
+            }
             _ => {}
         }
     }
@@ -88,6 +99,7 @@ impl Planner for KubeadmConfigs {
             .then(control_plane)
             .then(token)
             .then(user_data)
+            .then(requests)
             .then_at(keep_token)
             .then(delete_token)
     }
@@ -174,7 +186,7 @@ fn token(world: &World) -> Phase {
     if data_secret(world).is_some() || world.facts.token.is_some() {
         return Phase::Done;
     }
-    let call = TenantCall::CreateToken { seconds: TOKEN_SECONDS };
+    let call = TenantCall::CreateToken { seconds: TOKEN_SECONDS, node: node_name(world) };
     Phase::Steps(vec![Step::Tenant { cluster: tenant(world), call }])
 }
 
@@ -191,8 +203,9 @@ fn user_data(world: &World) -> Phase {
     };
     match cloud_config::render(world.object().get("/spec"), &facts, &world.facts.contents) {
         Ok(text) => {
-            let step = intent::ensure(world.object(), None, secret(world, token, &text));
-            Phase::attempt(step.map(|step| step.into_iter().collect()))
+            // A server may have been started with what another process of Hangar has written, and its token is the one that counts.
+            let secret = intent::owned(secret(world, token, &text), &world.object().as_owner(true));
+            Phase::Steps(vec![Step::CreateOnce(secret)])
         }
         Err(message) => Phase::blocked("InvalidConfiguration", message),
     }
@@ -202,9 +215,29 @@ fn secret(world: &World, token: &Token, user_data: &str) -> Object {
     let mut secret = Object::named("v1", "Secret", world.object().namespace(), world.object().name());
     secret.0["metadata"]["labels"] = json!({ CLUSTER_NAME_LABEL: world.cluster_name() });
     secret.0["metadata"]["annotations"] = json!({ TOKEN_ID_ANNOTATION: token.id });
+    if let Some(node) = node_name(world) {
+        secret.0["metadata"]["annotations"][NODE_ANNOTATION] = node.into();
+    }
     secret.0["type"] = SECRET_TYPE.into();
     secret.0["data"] = json!({ "value": STANDARD.encode(user_data), "format": STANDARD.encode("cloud-config") });
     secret
+}
+
+fn node_name(world: &World) -> Option<String> {
+    node_name::expected(world.object(), &world.facts.contents, machine(world)?, world.cluster()?)
+}
+
+/// The token in the user-data and the Node that it is good for, if it is only good for one, until that has joined.
+pub fn bound_token(world: &World) -> Option<(&str, &str)> {
+    let secret = data_secret(world).filter(|_| awaits_node(world))?;
+    Some((secret.annotation(TOKEN_ID_ANNOTATION)?, secret.annotation(NODE_ANNOTATION)?))
+}
+
+/// The node gets its certificate, and nobody else gets one by its token.
+fn requests(world: &World) -> Phase {
+    let Some((token, node)) = bound_token(world) else { return Phase::Done };
+    let calls = world.facts.requests.iter().map(|request| request.decide(token, node));
+    Phase::steps(calls.map(|call| Step::Tenant { cluster: tenant(world), call }))
 }
 
 /// The token must outlive a slow boot, a full cloud, a weekend: it is kept alive until the node is there, and no longer.

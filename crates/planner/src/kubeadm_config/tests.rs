@@ -82,7 +82,7 @@ fn b1_b2_each_phase_says_what_it_does_or_waits_for() {
             no_authority,
             "wait WaitingForCertificateAuthority: there is no Secret c-ca with a certificate in tls.crt yet",
         ),
-        ("B3: a token", complete(), "c: CreateToken { seconds: 900 }"),
+        ("B3: a token", complete(), "c: CreateToken { seconds: 900, node: None }"),
     ] {
         assert_eq!(said(&planned(&world)), expected, "{what}");
     }
@@ -93,7 +93,7 @@ fn b1_b2_each_phase_says_what_it_does_or_waits_for() {
 fn b3_the_token_lives_until_the_node_has_joined_and_no_longer() {
     let (mut world, mut fake) = (complete(), Fake::default());
     let plan = fake.pass(&mut world);
-    assert_eq!(fake.done, ["c: CreateToken { seconds: 900 }", "create Secret n/k"]);
+    assert_eq!(fake.done, ["c: CreateToken { seconds: 900, node: None }", "create Secret n/k"]);
     assert_eq!(said(&plan), "wait WaitingForNode: waiting for the node to join");
     assert_eq!(plan.progress.reason().unwrap().wake, crate::Wake::After(Duration::from_secs(451)));
     let status = plan.status.clone().unwrap();
@@ -158,7 +158,10 @@ fn a_token_that_ended_means_new_data() {
     fake.pass(&mut world);
     (world.facts.token, world.facts.token_expires) = (None, None);
     fake.pass(&mut world);
-    assert_eq!(fake.done[2..], ["delete Secret n/k", "c: CreateToken { seconds: 900 }", "create Secret n/k"]);
+    assert_eq!(
+        fake.done[2..],
+        ["delete Secret n/k", "c: CreateToken { seconds: 900, node: None }", "create Secret n/k"]
+    );
 }
 
 /// B5.
@@ -290,4 +293,49 @@ fn b6_what_a_worker_is_told_before_1_31() {
 fn on_the_way_out_nothing_of_ours_holds_it() {
     let world = changed(complete(), |own| own["metadata"]["deletionTimestamp"] = at(0).to_string().into());
     assert_eq!(planned(&world).steps, []);
+}
+
+/// With a control plane and a server of ours.
+fn with_known_name() -> World {
+    let plane = json!({ "apiGroup": "controlplane.cluster.x-k8s.io", "kind": "KamajiControlPlane", "name": "p" });
+    let infra = json!({ "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "OpenStackMachine", "name": "s" });
+    world(
+        json!({}),
+        vec![
+            of_cluster(json!({ "spec": { "controlPlaneRef": plane } })),
+            of_machine(json!({ "spec": { "infrastructureRef": infra } })),
+        ],
+    )
+}
+
+#[test]
+fn a_token_is_bound_to_the_name_of_its_server_and_what_it_asks_for_is_decided_at_once() {
+    use approval::tests::{of_node, request};
+    let (mut world, mut fake) = (with_known_name(), Fake::default());
+    fake.pass(&mut world);
+    assert_eq!(fake.done, [r#"c: CreateToken { seconds: 900, node: Some("s") }"#, "create Secret n/k"]);
+    assert_eq!(bound_token(&world), Some(("abcdef", "s")));
+    for (name, refusal) in
+        [("s", "None"), ("t", r#"Some("this bootstrap token is for Node s only: \"system:node:t\" is asked for")"#)]
+    {
+        fake.done.clear();
+        world.facts.requests = vec![request(json!({}), of_node(name))];
+        let plan = fake.pass(&mut world);
+        let expected = format!(r#"c: DecideRequest {{ name: "csr", resource_version: "1", refusal: {refusal} }}"#);
+        assert_eq!(fake.done, [expected]);
+        assert_eq!(said(&plan), "wait WaitingForNode: waiting for the node to join");
+    }
+    // Whoever has joined needs nothing more by token.
+    world.facts.requests = vec![request(json!({}), of_node("s"))];
+    world.objects.insert(shared(of_machine(json!({ "status": { "nodeRef": { "name": "s" } } }))));
+    assert_eq!(said(&planned(&world)), r#"c: DeleteToken { id: "abcdef" }"#);
+}
+
+#[test]
+fn a_token_from_before_is_approved_by_the_tenant_itself() {
+    use approval::tests::{of_node, request};
+    let (mut world, mut fake) = (complete(), Fake::default());
+    fake.pass(&mut world);
+    world.facts.requests = vec![request(json!({}), of_node("s"))];
+    assert_eq!(said(&planned(&world)), "wait WaitingForNode: waiting for the node to join");
 }

@@ -129,7 +129,7 @@ fn infrastructure(world: &World) -> Option<&Object> {
 fn ports(world: &World) -> Ports<'_> {
     let cloud = &world.facts.cloud;
     let server = server::of(cloud).filter(|server| !server::is_deleting(server));
-    Ports { cloud, attached_to: server.map(|server| server.name.as_str()), wanted: wanted::ports(world) }
+    Ports { cloud, server, wanted: wanted::ports(world) }
 }
 
 fn server_part(world: &World) -> Server<'_, impl Fn() -> CreateServer> {

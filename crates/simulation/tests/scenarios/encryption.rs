@@ -152,10 +152,15 @@ fn as_before(simulation: &Simulation, book: &Mutex<Book>) {
     });
 }
 
-async fn create_secret(simulation: &Simulation, name: &str) {
+/// The cluster's API, as its administrators reach it.
+pub async fn tenant(simulation: &Simulation) -> kube::Client {
     let kubeconfig = simulation.management.get("", "Secret", NAMESPACE, &format!("{CLUSTER}-kubeconfig")).unwrap();
     let kubeconfig = STANDARD.decode(kubeconfig["data"]["value"].as_str().unwrap()).unwrap();
-    let client = simulation.tenants.connect(&String::from_utf8(kubeconfig).unwrap()).await.unwrap();
+    simulation.tenants.connect(&String::from_utf8(kubeconfig).unwrap()).await.unwrap()
+}
+
+async fn create_secret(simulation: &Simulation, name: &str) {
+    let client = tenant(simulation).await;
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Secret"));
     let secret = json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name } });
     let secrets: Api<DynamicObject> = Api::namespaced_with(client, "default", &resource);
