@@ -17,6 +17,10 @@ use crate::cli::Global;
 use crate::daemon::{DaemonState, log_path};
 use crate::health;
 
+/// The allocator takes memory when it is needed, and gives it back at once: 65 MiB for a plane with one cluster instead of 95, at the same speed.
+const ALLOCATOR_SETTINGS: [(&str, &str); 3] =
+    [("MIMALLOC_ARENA_EAGER_COMMIT", "0"), ("MIMALLOC_EAGER_COMMIT", "0"), ("MIMALLOC_PURGE_DELAY", "0")];
+
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Longer than the longest pause between two starts of a process.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
@@ -79,6 +83,9 @@ fn spawn(global: &Global, home: &Home, options: &UpOptions) -> Result<Child> {
     if global.insecure_mirror {
         command.arg("--insecure-mirror");
     }
+    // What somebody has set already stays.
+    let unset = ALLOCATOR_SETTINGS.iter().filter(|(name, _)| std::env::var_os(name).is_none());
+    command.envs(unset.copied());
     command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).process_group(0);
     command.spawn().context("could not start the background process")
 }
