@@ -109,7 +109,10 @@ impl Metrics {
         let mut more = Registry::default();
         let gauges = self.0.gauges.lock().unwrap_or_else(PoisonError::into_inner).clone();
         more.register_collector(Box::new(OfObjects(gauges)));
-        more.register_collector(Box::new(OfQueue(self.0.queue.depth())));
+        let depth = self.0.queue.depth();
+        more.register_collector(total("workqueue_adds", "Keys that were put into the queue", depth.added));
+        more.register_collector(total("workqueue_retries", "Keys that are tried again after a failure", depth.retried));
+        more.register_collector(Box::new(OfQueue(depth)));
         others.into_iter().for_each(|other| more.register_collector(other));
         text::encode_registry(&mut text, &more)?;
         text::encode_eof(&mut text)?;
@@ -151,9 +154,7 @@ impl Collector for OfQueue {
         };
         gauges(&mut encoder, "workqueue_depth", "Keys that wait for a pass", &by_kind(&depth.waiting, "name"))?;
         let working = by_kind(&depth.working, "controller");
-        gauges(&mut encoder, "controller_runtime_active_workers", "Passes that are being made", &working)?;
-        counter(&mut encoder, "workqueue_adds", "Keys that were put into the queue", depth.added)?;
-        counter(&mut encoder, "workqueue_retries", "Keys that are tried again after a failure", depth.retried)
+        gauges(&mut encoder, "controller_runtime_active_workers", "Passes that are being made", &working)
     }
 }
 
@@ -167,9 +168,8 @@ fn gauges<S: EncodeLabelSet>(
     values.iter().try_for_each(|(labels, value)| family.encode_family(labels)?.encode_gauge(value))
 }
 
-fn counter(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64) -> Result<(), fmt::Error> {
-    let none: Option<&prometheus_client::metrics::exemplar::Exemplar<Labels<1>, u64>> = None;
-    encoder.encode_descriptor(name, help, None, MetricType::Counter)?.encode_counter(&value, none)
+fn total(name: &'static str, help: &'static str, value: u64) -> Box<dyn Collector> {
+    Box::new(Counters { name, help, values: vec![([], value)] })
 }
 
 /// Counts that somebody else keeps, by labels.

@@ -225,14 +225,20 @@ impl Passes {
     /// What was told to go since it was read makes nothing more: whoever deletes it would not find what comes too late. Nor does what was paused since: a call
     /// to a slow cloud may have taken half a minute.
     fn may_go_on(&self, object: &Object) -> Result<(), PassError> {
-        if paused(self, object).is_some() {
-            return Err(PassError::LookAgain(format!("{} was paused", object.key())));
-        }
+        self.is_not_paused(object)?;
         let now = self.management.cache().get(&object.key()).filter(|now| now.uid() == object.uid());
         match now {
             Some(now) if object.is_deleting() || !now.is_deleting() => Ok(()),
             None if object.is_deleting() => Ok(()),
             _ => Err(PassError::LookAgain(format!("{} is being deleted", object.key()))),
+        }
+    }
+
+    /// Since the pass began.
+    fn is_not_paused(&self, object: &Object) -> Result<(), PassError> {
+        match paused(self, object) {
+            Some(_) => Err(PassError::LookAgain(format!("{} was paused", object.key()))),
+            None => Ok(()),
         }
     }
 
@@ -252,9 +258,7 @@ impl Passes {
             self.unwritten.written(&key);
             return Ok(outcome);
         };
-        if paused(self, object).is_some() {
-            return Err(PassError::LookAgain(format!("{key} was paused")));
-        }
+        self.is_not_paused(object)?;
         // The object may have been changed since: its newest form is in the cache.
         let newest = self.management.cache().get(&key).filter(|newest| newest.uid() == object.uid());
         let newest = newest.as_deref().unwrap_or(object);

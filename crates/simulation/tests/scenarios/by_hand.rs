@@ -2,22 +2,7 @@
 
 use hangar_simulation::{CAPI, NAMESPACE, Simulation, condition};
 
-async fn available(seed: u64, replicas: usize) -> Simulation {
-    let mut simulation = Simulation::new(seed);
-    simulation.start(None);
-    simulation.apply_example().await;
-    simulation.becomes_available(1).await;
-    if replicas != 1 {
-        simulation.scale(replicas);
-        simulation.becomes_available(replicas).await;
-    }
-    simulation
-}
-
-async fn goes(mut simulation: Simulation) {
-    simulation.delete_cluster().await;
-    simulation.stop().await;
-}
+use crate::{available, goes};
 
 fn names(simulation: &Simulation) -> Vec<String> {
     simulation.machines().iter().map(|machine| machine["metadata"]["name"].to_string()).collect()

@@ -8,25 +8,15 @@ use hangar_simulation::laws::HANGAR;
 use hangar_simulation::{CAPI, NAMESPACE, Simulation};
 use serde_json::{Value, json};
 
+use crate::goes;
+
 const DRAINED: &str = "machine.cluster.x-k8s.io/exclude-node-draining";
 
-/// The example with so many Machines.
+/// The example with so many Machines, at rest.
 async fn available(seed: u64, replicas: usize) -> Simulation {
-    let mut simulation = Simulation::new(seed);
-    simulation.start(None);
-    simulation.apply_example().await;
-    simulation.becomes_available(1).await;
-    if replicas != 1 {
-        simulation.scale(replicas);
-        simulation.becomes_available(replicas).await;
-    }
+    let simulation = crate::available(seed, replicas).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     simulation
-}
-
-async fn goes(mut simulation: Simulation) {
-    simulation.delete_cluster().await;
-    simulation.stop().await;
 }
 
 /// The tenant, a Machine and its Node.

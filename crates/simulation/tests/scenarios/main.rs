@@ -24,6 +24,24 @@ use std::time::Duration;
 
 use hangar_simulation::Simulation;
 
+/// The example with so many Machines.
+async fn available(seed: u64, replicas: usize) -> Simulation {
+    let mut simulation = Simulation::new(seed);
+    simulation.start(None);
+    simulation.apply_example().await;
+    simulation.becomes_available(1).await;
+    if replicas != 1 {
+        simulation.scale(replicas);
+        simulation.becomes_available(replicas).await;
+    }
+    simulation
+}
+
+async fn goes(mut simulation: Simulation) {
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
+
 /// Create, grow, shrink, delete.
 async fn lifecycle(simulation: &Simulation) {
     simulation.apply_example().await;
