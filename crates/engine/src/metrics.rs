@@ -41,6 +41,7 @@ struct Inner {
     panics: Family<Labels<1>, Counter>,
     pass_time: Histograms,
     waiting_time: Histograms,
+    leads: Family<Labels<1>, prometheus_client::metrics::gauge::Gauge>,
     /// What planners say of single objects.
     gauges: Mutex<BTreeMap<ObjectKey, Vec<Gauge>>>,
     ready: AtomicBool,
@@ -62,9 +63,15 @@ impl Metrics {
         registry.register("controller_runtime_reconcile_panics", "Passes that panicked", panics.clone());
         registry.register("controller_runtime_reconcile_time_seconds", "How long passes take", pass_time.clone());
         registry.register("workqueue_queue_duration_seconds", "How long keys wait for a pass", waiting_time.clone());
+        let leads = Family::default();
+        registry.register(
+            "leader_election_master_status",
+            "Whether this process holds the Lease",
+            Family::clone(&leads),
+        );
         let gauges = Mutex::default();
         let ready = AtomicBool::new(false);
-        let all = Inner { registry, queue, passes, errors, panics, pass_time, waiting_time, gauges, ready };
+        let all = Inner { registry, queue, passes, errors, panics, pass_time, waiting_time, leads, gauges, ready };
         Self(Arc::new(all))
     }
 
@@ -81,6 +88,11 @@ impl Metrics {
 
     pub fn panic(&self, kind: &str) {
         self.0.panics.get_or_create(&[("controller", kind.to_lowercase())]).inc();
+    }
+
+    /// Whether this process holds the Lease of this name.
+    pub fn leads(&self, lease: &str, leads: bool) {
+        self.0.leads.get_or_create(&[("name", lease.to_owned())]).set(leads.into());
     }
 
     /// What is known of one object now.

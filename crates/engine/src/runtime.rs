@@ -67,9 +67,22 @@ pub struct Engine<X: 'static> {
     pub workers: usize,
 }
 
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// Nothing of it is under way any more.
+    Stopped,
+    /// Cut off in the middle, as a process that dies is.
+    Killed,
+}
+
+/// How long passes that are under way may take to end when the engine is told to stop. A request to a cloud is given up after 30 s, and whoever stops a
+/// process waits no longer than that either.
+const GRACE: Duration = Duration::from_secs(20);
+
 impl<X: Executor> Engine<X> {
-    /// Runs until told to stop, or until a simulation kills it.
-    pub async fn run(self, shutdown: CancellationToken) {
+    /// Runs until told to stop, and then until the passes that are under way have ended, or until a simulation kills it.
+    pub async fn run(self, shutdown: CancellationToken) -> Ended {
         let queue = self.queue;
         let mut tasks = JoinSet::new();
         let (listed, mut all_listed) = watch::channel(0_usize);
@@ -83,17 +96,24 @@ impl<X: Executor> Engine<X> {
         tasks.spawn(watches.follow(kinds, found));
         tasks.spawn(cache.clone().keep_packed());
         tokio::select! {
-            () = shutdown.cancelled() => return,
+            () = shutdown.cancelled() => return Ended::Stopped,
             // Kinds that are only referred to may be listed before the others: it is not their number that counts.
             _ = all_listed.wait_for(|_| first.iter().all(|(group, kind)| cache.is_listed(group, kind))) => {}
         }
         self.context.passes().metrics.set_ready();
         let dispatch = Arc::new(Dispatch { controllers: self.controllers, context: self.context });
+        let (mut workers, killed) = (JoinSet::new(), CancellationToken::new());
         for _ in 0..self.workers {
-            tasks.spawn(work(queue.clone(), dispatch.clone(), shutdown.clone()));
+            workers.spawn(work(queue.clone(), dispatch.clone(), shutdown.clone(), killed.clone()));
         }
-        shutdown.cancelled().await;
+        let ended = tokio::select! {
+            biased;
+            () = killed.cancelled() => Ended::Killed,
+            () = passes_ended(&mut workers, &shutdown) => Ended::Stopped,
+        };
+        workers.shutdown().await;
         tasks.shutdown().await;
+        ended
     }
 }
 
@@ -301,15 +321,33 @@ fn words(panic: &(dyn std::any::Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panicked without a message").to_owned()
 }
 
-async fn work<X: Executor>(queue: Arc<Queue>, dispatch: Arc<Dispatch<X>>, shutdown: CancellationToken) {
+/// What a pass has begun it should record: the next process need not find it out then.
+async fn passes_ended(workers: &mut JoinSet<()>, shutdown: &CancellationToken) {
+    shutdown.cancelled().await;
+    let ended = async { while workers.join_next().await.is_some() {} };
+    if tokio::time::timeout(GRACE, ended).await.is_err() {
+        tracing::warn!(passes = workers.len(), "passes that did not end within {} s are cut off", GRACE.as_secs());
+    }
+}
+
+async fn work<X: Executor>(
+    queue: Arc<Queue>,
+    dispatch: Arc<Dispatch<X>>,
+    shutdown: CancellationToken,
+    killed: CancellationToken,
+) {
     loop {
-        let (key, waited) = queue.next().await;
+        let (key, waited) = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => return,
+            next = queue.next() => next,
+        };
         let began = Instant::now();
         let outcome = dispatch.pass(&key).await;
         dispatch.context.passes().metrics.pass(&key.kind, result(&outcome), waited, began.elapsed());
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(PassError::Killed) => return shutdown.cancel(),
+            Err(PassError::Killed) => return killed.cancel(),
             Err(PassError::LookAgain(why)) => {
                 tracing::debug!(object = %key, %why, "another look");
                 Outcome::Failed

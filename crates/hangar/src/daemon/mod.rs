@@ -287,7 +287,8 @@ fn start_engine(client: Client, site: Site, tasks: &mut JoinSet<()>, shutdown: &
         controllers: hangar_controllers::all(),
     });
     let context = engine.context.clone();
-    tasks.spawn(engine.run(shutdown.clone()));
+    let shutdown = shutdown.clone();
+    tasks.spawn(async move { drop(engine.run(shutdown).await) });
     context
 }
 
