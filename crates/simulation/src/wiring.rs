@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use hangar_controllers::{Site, Surroundings, all, engine};
+use hangar_engine::leader::{self, Candidate, Terms};
 use hangar_engine::pass::StepHook;
+use hangar_engine::runtime::Ended;
 use hangar_kubesim::{Clock, KubeApi};
 use hangar_openstack::Transport;
 use tokio_util::sync::CancellationToken;
@@ -27,8 +29,23 @@ pub struct Parts {
 }
 
 impl Parts {
+    /// One life of a process that acts only while it holds the Lease.
+    pub async fn lead(&self, identity: &str, hook: Option<StepHook>, shutdown: CancellationToken) {
+        let candidate = Candidate {
+            client: kube::Client::new(self.management.service(HANGAR), "default"),
+            namespace: "hangar-system".to_owned(),
+            name: "hangar".to_owned(),
+            identity: identity.to_owned(),
+            terms: Terms::default(),
+            clock: self.clock.clone(),
+            metrics: None,
+        };
+        // Whoever lost it starts again, with nothing in memory.
+        let _ = leader::lead(candidate, &shutdown, |term| self.run(hook, term)).await;
+    }
+
     /// One life of the process.
-    pub async fn run(&self, hook: Option<StepHook>, shutdown: CancellationToken) {
+    pub async fn run(&self, hook: Option<StepHook>, shutdown: CancellationToken) -> Ended {
         let transport = self.meter.transport(self.transport.clone());
         let engine = engine(Surroundings {
             client: self.meter.service(self.management.service(HANGAR)),
@@ -42,6 +59,6 @@ impl Parts {
             workers: 4,
             controllers: all(),
         });
-        engine.run(shutdown).await;
+        engine.run(shutdown).await
     }
 }

@@ -114,7 +114,30 @@ impl Simulation {
 
     /// A process that is started again whenever it dies; the hook may kill it. More than one may run at once.
     pub fn start(&mut self, hook: Option<StepHook>) {
-        let parts = Parts {
+        let (parts, stop) = (self.parts(), self.stop.clone());
+        self.engines.push(tokio::spawn(async move {
+            while !stop.is_cancelled() {
+                let _ = parts.run(hook.clone(), stop.child_token()).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }));
+    }
+
+    /// The same, but it acts only while it holds the Lease. What is given back tells it to stop, for good.
+    pub fn start_candidate(&mut self, identity: &str, hook: Option<StepHook>) -> CancellationToken {
+        let (parts, stop, identity) = (self.parts(), self.stop.child_token(), identity.to_owned());
+        let told = stop.clone();
+        self.engines.push(tokio::spawn(async move {
+            while !stop.is_cancelled() {
+                parts.lead(&identity, hook.clone(), stop.child_token()).await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }));
+        told
+    }
+
+    fn parts(&self) -> Parts {
+        Parts {
             management: self.management.clone(),
             transport: self.transport.wrap(self.cloud.transport()),
             tenants: self.tenants.clone(),
@@ -123,14 +146,7 @@ impl Simulation {
             // Neither two processes nor two lives of one throw the same dice.
             keys: self.keys.clone(),
             meter: self.meter.clone(),
-        };
-        let stop = self.stop.clone();
-        self.engines.push(tokio::spawn(async move {
-            while !stop.is_cancelled() {
-                parts.run(hook.clone(), stop.child_token()).await;
-                tokio::time::sleep(Duration::from_secs(1)).await;
-            }
-        }));
+        }
     }
 
     /// In simulated time.

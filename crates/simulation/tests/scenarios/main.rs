@@ -11,6 +11,7 @@ mod faults;
 mod health;
 mod joining;
 mod kills;
+mod leaders;
 mod pause;
 mod quota;
 mod rollout;
