@@ -101,6 +101,9 @@ pub async fn lead<W: Future<Output = Ended>>(
         // Here the work is dropped: what was under way is cut off before anybody else may begin.
     };
     candidate.show(false);
+    if let Err(lost) = &ended {
+        tracing::error!("{lost}");
+    }
     if ended == Ok(Ended::Stopped) {
         candidate.give_back(&held).await;
     }
@@ -229,7 +232,7 @@ impl Candidate {
             }
             match self.renew(held, end - began).await {
                 Ok(Some(version)) => *held = Held { version, renewed: began, uncertain: false },
-                Ok(None) => return lost("another process holds it".to_owned()),
+                Ok(None) => return lost("it was taken or deleted".to_owned()),
                 Err(error) => {
                     tracing::warn!(lease = %self.path(), error = %crate::runtime::chain(&error), "the Lease could not be renewed");
                     held.uncertain = true;
@@ -238,20 +241,23 @@ impl Candidate {
         }
     }
 
-    /// The new version, or nothing if somebody else holds the Lease.
+    /// The new version, or nothing if it is ours no more.
     async fn renew(&self, held: &mut Held, time: Duration) -> Result<Option<String>, kube::Error> {
-        if held.uncertain {
-            let there = self.in_time(time, self.api().get_opt(&self.name)).await?;
-            let Some(there) = there else { return Ok(None) };
-            if there.spec.and_then(|spec| spec.holder_identity).as_deref() != Some(&self.identity) {
-                return Ok(None);
-            }
-            held.version = there.metadata.resource_version.unwrap_or_default();
-            held.uncertain = false;
-        }
         let fields = json!({ "renewTime": MicroTime((self.clock)()) });
-        // A label that somebody put on it changes its version, too: after a conflict the next look says whose it is.
-        let lease = self.in_time(time, self.write(&held.version, fields)).await?;
+        if !held.uncertain {
+            match self.in_time(time, self.write(&held.version, fields.clone())).await {
+                // Taken, deleted, or somebody put a label on it: a look says which.
+                Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {}
+                written => return written.map(|lease| Some(lease.metadata.resource_version.unwrap_or_default())),
+            }
+        }
+        let there = self.in_time(time, self.api().get_opt(&self.name)).await?;
+        let ours = there.filter(|lease| {
+            lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()) == Some(&self.identity)
+        });
+        let Some(ours) = ours else { return Ok(None) };
+        let version = ours.metadata.resource_version.unwrap_or_default();
+        let lease = self.in_time(time, self.write(&version, fields)).await?;
         Ok(Some(lease.metadata.resource_version.unwrap_or_default()))
     }
 

@@ -1,9 +1,10 @@
 //! What can be typed.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 
 /// Kubernetes clusters with hosted control planes, from one program
 #[derive(Parser)]
@@ -68,7 +69,12 @@ pub enum Command {
         /// Run in the foreground and log to the terminal, for systemd and containers
         #[arg(long, conflicts_with = "file")]
         foreground: bool,
+        /// Format of the log in the foreground
+        #[arg(long, env = "HANGAR_LOG_FORMAT", value_enum, default_value_t, value_name = "FORMAT")]
+        log_format: LogFormat,
     },
+    /// Run the controllers and the webhook against a management cluster; of several processes one acts, the others take over when it ends
+    Run(Run),
     /// Stop the management plane; `up` starts it again with all of its data
     Down {
         /// Also delete all of its data
@@ -161,6 +167,61 @@ impl When {
             Self::Auto => "auto",
         }
     }
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    #[default]
+    Text,
+    /// One JSON object per line
+    Json,
+}
+
+#[derive(Args)]
+pub struct Run {
+    /// Kubeconfig of the management cluster (default: the service account of this pod)
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Only these controllers, by kind, such as OpenStackCluster,OpenStackMachine (default: all)
+    #[arg(long, value_delimiter = ',', value_name = "KINDS")]
+    pub controllers: Vec<String>,
+    /// Address of the webhook, of /healthz, /readyz and /metrics
+    #[arg(long, default_value = "0.0.0.0:9443", value_name = "ADDRESS")]
+    pub bind_address: SocketAddr,
+    /// Directory with tls.crt, tls.key and ca.crt, read again when they change (default: a certificate of its own making, which no API server trusts)
+    #[arg(long, value_name = "DIR")]
+    pub cert_dir: Option<PathBuf>,
+    /// Hosts that a clouds.yaml may lead to: addresses, networks, names, *.DOMAIN (default: all but this machine, metadata services and the management API)
+    #[arg(long, value_delimiter = ',', value_name = "HOSTS")]
+    pub cloud_hosts: Vec<String>,
+    /// Objects that are worked on at the same time
+    #[arg(long, default_value_t = 16, value_name = "NUMBER")]
+    pub workers: usize,
+    #[command(flatten)]
+    pub election: Election,
+    /// Format of the log
+    #[arg(long, env = "HANGAR_LOG_FORMAT", value_enum, default_value_t, value_name = "FORMAT")]
+    pub log_format: LogFormat,
+}
+
+/// The options of Kubernetes' own controllers.
+#[derive(Args)]
+pub struct Election {
+    /// Act only while holding the Lease
+    #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    pub leader_elect: bool,
+    /// Nobody else takes a Lease that was renewed within this time
+    #[arg(long, default_value = "15s", value_name = "TIME", value_parser = time)]
+    pub leader_elect_lease_duration: Duration,
+    /// Whoever could not renew it for this long stops
+    #[arg(long, default_value = "10s", value_name = "TIME", value_parser = time)]
+    pub leader_elect_renew_deadline: Duration,
+    /// Between two attempts to take or renew it
+    #[arg(long, default_value = "2s", value_name = "TIME", value_parser = time)]
+    pub leader_elect_retry_period: Duration,
+    /// Namespace of the Lease (default: that of this pod, or hangar-system)
+    #[arg(long, value_name = "NAMESPACE")]
+    pub leader_elect_resource_namespace: Option<String>,
 }
 
 #[derive(Args)]

@@ -6,6 +6,7 @@ mod commands;
 mod daemon;
 mod health;
 mod management;
+mod manager;
 mod manifest;
 
 use std::process::ExitCode;

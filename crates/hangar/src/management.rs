@@ -18,12 +18,23 @@ pub async fn client(kubeconfig: &str) -> Result<Client> {
     Ok(Client::try_from(config(kubeconfig).await?)?)
 }
 
-async fn config(kubeconfig: &str) -> Result<Config> {
+/// What a kubeconfig says, with our own patience.
+pub async fn config(kubeconfig: &str) -> Result<Config> {
     let kubeconfig = Kubeconfig::from_yaml(kubeconfig).context("invalid kubeconfig")?;
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    Ok(patient(Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?))
+}
+
+/// For a process that runs as a pod: its service account.
+pub fn config_of_pod() -> Result<Config> {
+    let config = Config::incluster()
+        .context("there is no service account of a pod here: name the management cluster with --kubeconfig FILE")?;
+    Ok(patient(config))
+}
+
+fn patient(mut config: Config) -> Config {
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    Ok(config)
+    config
 }
 
 /// A client for the plane of this home, which must be there.

@@ -156,7 +156,7 @@ async fn the_same_process_finds_its_own_lease_again_and_cannot_keep_one_that_was
         std::future::pending().await
     });
     let lost = lost.await.unwrap_err();
-    assert_eq!(lost.to_string(), "lost the Lease hangar-system/hangar: another process holds it; stopped acting");
+    assert_eq!(lost.to_string(), "lost the Lease hangar-system/hangar: it was taken or deleted; stopped acting");
 }
 
 #[tokio::test(start_paused = true)]

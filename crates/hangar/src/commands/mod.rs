@@ -8,6 +8,7 @@ mod down;
 mod kubectl;
 mod live_tree;
 mod outcome;
+mod run;
 mod simulator;
 mod status;
 mod up;
@@ -20,7 +21,7 @@ use anyhow::Result;
 use hangar_embedded::{Home, Store, StoreOptions, Substitution};
 
 use crate::apply::{self, MissingNamespace};
-use crate::cli::{Cli, Command, Described, Global, Got, Output, Substitute, When};
+use crate::cli::{Cli, Command, Described, Global, Got, LogFormat, Output, Substitute, When};
 use crate::manifest::Manifest;
 use crate::{daemon, management};
 
@@ -32,18 +33,22 @@ pub async fn run(cli: Cli) -> Result<ExitCode> {
     match cli.command {
         Command::Daemon { kubernetes, substitute } => {
             let home = home(&global)?;
-            log_to_stderr(Some(daemon::log_path(&home)));
+            log_to_stderr(LogFormat::Text, Some(daemon::log_path(&home)));
             daemon::detach();
             let options = daemon::DaemonOptions { kubernetes: up::version(kubernetes.as_deref())?, gateway_api: false };
             daemon::run(home, plane_store(&global, substitute)?, options).await?;
         }
-        Command::Up { foreground: true, kubernetes, substitute, gateway_api, .. } => {
+        Command::Up { foreground: true, kubernetes, substitute, gateway_api, log_format, .. } => {
             let (home, store) = (home(&global)?, plane_store(&global, substitute)?);
             let asked = up::version(kubernetes.as_deref())?;
             let version = hangar_embedded::choose_version(&home, asked.as_ref())?;
             components::fetch_plane(&store, &version).await?;
-            log_to_stderr(None);
+            log_to_stderr(log_format, None);
             daemon::run(home, store, daemon::DaemonOptions { kubernetes: asked, gateway_api }).await?;
+        }
+        Command::Run(options) => {
+            log_to_stderr(options.log_format, None);
+            run::run(options).await?;
         }
         Command::Up { file, timeout, no_wait, kubernetes, substitute, gateway_api, .. } => {
             let kubernetes = up::version(kubernetes.as_deref())?;
@@ -106,13 +111,14 @@ fn plane_store(global: &Global, substitute: Substitute) -> Result<Store> {
 }
 
 /// To standard error; the background process has a file there, which is kept small.
-fn log_to_stderr(file: Option<PathBuf>) {
+fn log_to_stderr(format: LogFormat, file: Option<PathBuf>) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("HANGAR_LOG")
         .unwrap_or_else(|_| "info,kube_client=off,kube_runtime=off".into());
     // On a full disk the log cannot be written; complaining about that in the same place would end the process.
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).log_internal_errors(false);
-    match file {
-        Some(file) => log.with_writer(Mutex::new(daemon::LogFile::new(file))).init(),
-        None => log.with_writer(std::io::stderr).init(),
+    match (format, file) {
+        (LogFormat::Text, Some(file)) => log.with_writer(Mutex::new(daemon::LogFile::new(file))).init(),
+        (LogFormat::Text, None) => log.with_writer(std::io::stderr).init(),
+        (LogFormat::Json, _) => log.json().flatten_event(true).with_writer(std::io::stderr).init(),
     }
 }

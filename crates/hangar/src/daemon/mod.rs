@@ -17,16 +17,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use async_trait::async_trait;
-use hangar_controllers::data_stores::EtcdDataStores;
-use hangar_controllers::{Context, Site, Surroundings};
+use hangar_controllers::{Context, Site, all};
 use hangar_embedded::{Home, HomeLock, Plane, PlaneOptions, Prepared, Store, ports};
 use hangar_engine::monitoring::{self, Monitored, Slot};
-use hangar_engine::tenants::Connector;
-use hangar_engine::{system_clock, webhook};
+use hangar_engine::webhook;
 use hangar_node::process::{KubeletTls, NodeOptions};
 use hangar_openstack::HostPolicy;
-use hangar_pki::SystemKeys;
 use kube::Client;
 use semver::Version;
 use tokio::net::TcpListener;
@@ -39,6 +35,8 @@ pub use cloud::ADMIN_TOKEN;
 pub use log_file::LogFile;
 pub use progress::{DaemonState, Reporter, log_path, state_path};
 use renewal::Clients;
+
+use crate::manager;
 
 const NODE_NAME: &str = "hangar";
 const WORKERS: usize = 8;
@@ -208,7 +206,8 @@ async fn log_failure<E: std::fmt::Display>(name: &'static str, part: impl Future
     }
 }
 
-fn stop_on_signal(shutdown: CancellationToken) -> Result<()> {
+/// SIGTERM and SIGINT.
+pub fn stop_on_signal(shutdown: CancellationToken) -> Result<()> {
     let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::spawn(async move {
         tokio::select! { _ = term.recv() => {}, _ = int.recv() => {} }
@@ -273,22 +272,13 @@ fn site(store: &Store) -> Site {
 }
 
 fn start_engine(client: Client, site: Site, tasks: &mut JoinSet<()>, shutdown: &CancellationToken) -> Arc<Context> {
-    let engine = hangar_controllers::engine(Surroundings {
-        client,
-        clock: system_clock(),
-        site,
-        connector: Arc::new(RealClusters),
-        // The plane and its Secrets have one user, and its simulated cloud is on loopback.
-        transports: hangar_controllers::clouds::over_network(HostPolicy::everything()),
-        data_stores: Arc::new(EtcdDataStores::default()),
-        keys: Arc::new(SystemKeys),
-        hook: None,
-        workers: WORKERS,
-        controllers: hangar_controllers::all(),
+    // The plane and its Secrets have one user, and its simulated cloud is on loopback.
+    let hosts = HostPolicy::everything();
+    let engine = manager::engine(manager::Parts { client, site, hosts, workers: WORKERS, controllers: all() });
+    let (context, shutdown) = (engine.context.clone(), shutdown.clone());
+    tasks.spawn(async move {
+        let _ = engine.run(shutdown).await;
     });
-    let context = engine.context.clone();
-    let shutdown = shutdown.clone();
-    tasks.spawn(async move { drop(engine.run(shutdown).await) });
     context
 }
 
@@ -299,14 +289,4 @@ fn monitor(slot: &Slot, client: Client, context: Arc<Context>) {
         Box::new(move || context.passes.metrics.is_ready())
     };
     drop(slot.set(Monitored { client, is_ready, metrics: Box::new(move || context.metrics()) }));
-}
-
-/// Connects to tenants over the network.
-struct RealClusters;
-
-#[async_trait]
-impl Connector for RealClusters {
-    async fn connect(&self, kubeconfig: &str) -> Result<Client, String> {
-        crate::management::client(kubeconfig).await.map_err(|error| format!("{error:#}"))
-    }
 }

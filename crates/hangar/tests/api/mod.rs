@@ -74,12 +74,22 @@ impl Api {
     /// A client that talks to the webhook itself.
     pub fn webhook_client(&self) -> Client {
         use base64::Engine as _;
-        use rustls_pki_types::pem::PemObject as _;
         let pem = base64::engine::general_purpose::STANDARD.decode(&self.webhook.ca_bundle).unwrap();
-        let authority = rustls_pki_types::CertificateDer::from_pem_slice(&pem).unwrap();
-        let mut config = kube::Config::new(self.webhook.url.parse().unwrap());
+        Self::client_of(&self.webhook.url, &String::from_utf8(pem).unwrap())
+    }
+
+    /// A client of a server with this authority.
+    pub fn client_of(url: &str, ca_pem: &str) -> Client {
+        use rustls_pki_types::pem::PemObject as _;
+        let authority = rustls_pki_types::CertificateDer::from_pem_slice(ca_pem.as_bytes()).unwrap();
+        let mut config = kube::Config::new(url.parse().unwrap());
         config.root_cert = Some(vec![authority.to_vec()]);
         Client::try_from(config).unwrap()
+    }
+
+    /// The administrator's.
+    pub fn kubeconfig(&self) -> String {
+        self.plane.kubeconfig().display().to_string()
     }
 
     /// What `hangar crds` prints for this webhook.
