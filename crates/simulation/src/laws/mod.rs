@@ -63,7 +63,7 @@ struct Book {
     foreign_objects: BTreeSet<ObjectKey>,
     foreign_resources: BTreeSet<ResourceId>,
     duplicates_excused: bool,
-    surge_excused: bool,
+    rollouts_excused: bool,
     /// Where pods run.
     tenants: Option<Tenants>,
 }
@@ -91,7 +91,7 @@ impl Laws {
             foreign_objects: BTreeSet::new(),
             foreign_resources: BTreeSet::new(),
             duplicates_excused: false,
-            surge_excused: false,
+            rollouts_excused: false,
             tenants: None,
         })))
     }
@@ -132,9 +132,10 @@ impl Laws {
         self.book().duplicates_excused = true;
     }
 
-    /// For simulations in which two processes work at once: each makes what it does not see yet of the other's.
-    pub fn excuse_surge(&self) {
-        self.book().surge_excused = true;
+    /// For simulations in which two processes act at once without a Lease: each makes what it does not see yet of the other's, and they write over each
+    /// other's statuses, so that one deletes what is spare by a status that the other one has just changed.
+    pub fn excuse_rollouts(&self) {
+        self.book().rollouts_excused = true;
     }
 
     pub fn are_duplicates_excused(&self) -> bool {

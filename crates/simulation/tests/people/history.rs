@@ -44,8 +44,17 @@ pub struct Troubles {
     pub cloud: bool,
     pub tenants: bool,
     pub deaths: bool,
-    /// A second process works at the same time.
-    pub twin: bool,
+    pub twin: Twin,
+}
+
+/// A second process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Twin {
+    None,
+    /// Whoever holds the Lease acts.
+    Waiting,
+    /// Both act at the same time: the Lease was lost, and one does not know.
+    Acting,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,8 +81,13 @@ impl History {
         let count = 3 + draw.below(8);
         let actions = (0..count).map(|_| action(&mut draw, clusters)).collect();
         let mut some = |of: u64| draw.below(of) != 0;
-        let troubles =
-            Troubles { management: some(4), cloud: some(4), tenants: some(4), deaths: some(3), twin: !some(8) };
+        let (management, cloud, tenants, deaths) = (some(4), some(4), some(4), some(3));
+        let twin = match draw.below(8) {
+            0 => Twin::Acting,
+            1 | 2 => Twin::Waiting,
+            _ => Twin::None,
+        };
+        let troubles = Troubles { management, cloud, tenants, deaths, twin };
         Self { seed, clusters, actions, troubles }
     }
 
@@ -88,8 +102,8 @@ impl History {
             }
         };
         with(&|history| history.actions.truncate(history.actions.len() / 2));
-        let switches: [fn(&mut Troubles) -> &mut bool; 5] = [
-            |troubles| &mut troubles.twin,
+        with(&|history| history.troubles.twin = Twin::None);
+        let switches: [fn(&mut Troubles) -> &mut bool; 4] = [
             |troubles| &mut troubles.deaths,
             |troubles| &mut troubles.tenants,
             |troubles| &mut troubles.cloud,

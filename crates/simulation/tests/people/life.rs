@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use hangar_engine::pass::StepHook;
 use hangar_kubesim::{ApiCall, Fault};
 use hangar_simulation::chance::Die;
 use hangar_simulation::cloud_transport::{STALE_FOR, Trouble};
 use hangar_simulation::{CAPI, NAMESPACE, Options, Simulation, condition};
 use serde_json::{Value, json};
 
-use crate::history::{Action, Deed, History};
+use crate::history::{Action, Deed, History, Twin};
 
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -65,13 +66,21 @@ impl Life {
         }
         life.trouble(history);
         let (die, deaths, steps) = (Die::new(history.seed ^ 1), history.troubles.deaths, life.steps.clone());
-        life.simulation.start(Some(Arc::new(move |_, _| {
+        let hook: StepHook = Arc::new(move |_, _| {
             steps.fetch_add(1, Ordering::Relaxed);
             deaths && die.throw() < 4
-        })));
-        if history.troubles.twin {
-            life.simulation.laws.excuse_surge();
-            life.simulation.start(None);
+        });
+        match history.troubles.twin {
+            Twin::None => life.simulation.start(Some(hook)),
+            Twin::Waiting => {
+                life.simulation.start_candidate("one", Some(hook.clone()));
+                life.simulation.start_candidate("other", Some(hook));
+            }
+            Twin::Acting => {
+                life.simulation.laws.excuse_rollouts();
+                life.simulation.start(Some(hook));
+                life.simulation.start(None);
+            }
         }
         life
     }
@@ -120,7 +129,7 @@ impl Life {
         self.simulation.tenants.set_faults(None);
         self.simulation.cloud.set_fault_hook(Arc::new(|_| hangar_simulator::Fault::None));
         self.simulation.transport.set_hook(None);
-        if history.troubles.twin || history.troubles.deaths {
+        if history.troubles.twin != Twin::None || history.troubles.deaths {
             self.simulation.stop_engines().await;
             self.simulation.start(None);
         }

@@ -101,7 +101,13 @@ fn a_failing_history_is_made_shorter() {
     assert!(shorter.iter().any(|other| other.actions.len() < history.actions.len()));
     let bare = History {
         actions: vec![],
-        troubles: history::Troubles { management: false, cloud: false, tenants: false, deaths: false, twin: false },
+        troubles: history::Troubles {
+            management: false,
+            cloud: false,
+            tenants: false,
+            deaths: false,
+            twin: history::Twin::None,
+        },
         ..history
     };
     assert!(bare.shorter().is_empty(), "there is an end");
