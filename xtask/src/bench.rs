@@ -15,6 +15,7 @@ const BENCHMARKS: &[(&str, &[&str])] = &[
     ("cluster", &["test", "--package", "hangar", "--test", "bench"]),
     ("api", &["test", "--package", "hangar", "--test", "api_bench"]),
     ("conversion", &["test", "--release", "--package", "hangar-api", "--test", "conversion_bench"]),
+    ("fleet", &["test", "--release", "--package", "hangar", "--test", "bench_fleet"]),
     ("hollow", &["test", "--package", "hangar", "--test", "bench_hollow"]),
     ("planes", &["test", "--package", "hangar", "--test", "bench_planes"]),
     ("scale", &["test", "--release", "--package", "hangar-simulation", "--test", "bench_scale"]),

@@ -16,7 +16,8 @@ use tokio::time::Instant;
 
 use crate::meter::Meter;
 
-const DELAY: Duration = Duration::from_secs(1);
+/// From the request to the status.
+pub(crate) const DELAY: Duration = Duration::from_secs(1);
 
 /// Which Service has which address; clones are the same.
 #[derive(Clone, Default)]
@@ -60,15 +61,22 @@ pub fn start(api: &KubeApi, meter: Meter) -> (LoadBalancers, JoinHandle<()>) {
 
 fn settle(api: &KubeApi, balancers: &LoadBalancers, key: &ObjectKey) {
     let Some(object) = api.get(&key.group, &key.kind, &key.namespace, &key.name) else { return };
-    let (field, status) = match key.kind.as_str() {
-        "Deployment" => ("/status", pods(&object)),
-        _ if object["spec"]["type"] == "LoadBalancer" && object["status"]["loadBalancer"].is_null() => {
-            ("/status", json!({ "loadBalancer": { "ingress": [{ "ip": balancers.assign(key) }] } }))
+    let Some(status) = status(balancers, &object).filter(|status| object["status"] != *status) else { return };
+    api.edit(&key.group, &key.kind, &key.namespace, &key.name, |object| object["status"] = status);
+}
+
+/// What Kubernetes would say of a Deployment or a Service after a while.
+pub(crate) fn status(balancers: &LoadBalancers, object: &Value) -> Option<Value> {
+    let wants_address =
+        || object["spec"]["type"] == "LoadBalancer" && object["status"]["loadBalancer"]["ingress"].is_null();
+    match object["kind"].as_str()? {
+        "Deployment" => Some(pods(object)),
+        "Service" if wants_address() => {
+            let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+            let key = ObjectKey::new("", "Service", text("/metadata/namespace"), text("/metadata/name"));
+            Some(json!({ "loadBalancer": { "ingress": [{ "ip": balancers.assign(&key) }] } }))
         }
-        _ => return,
-    };
-    if object.pointer(field) != Some(&status) {
-        api.edit(&key.group, &key.kind, &key.namespace, &key.name, |object| object["status"] = status);
+        _ => None,
     }
 }
 

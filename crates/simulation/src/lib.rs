@@ -9,6 +9,7 @@
 pub mod chance;
 pub mod cloud_transport;
 pub mod datastores;
+pub mod fleet;
 mod foreign;
 mod kubernetes;
 pub mod laws;

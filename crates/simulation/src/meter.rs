@@ -38,6 +38,11 @@ pub fn process_time() -> Duration {
     clock(ClockId::ProcessCPUTime)
 }
 
+/// CPU time of the thread that asks.
+pub fn thread_time() -> Duration {
+    clock(ClockId::ThreadCPUTime)
+}
+
 impl Meter {
     pub fn on() -> Self {
         Self(Some(Arc::default()))
@@ -54,9 +59,9 @@ impl Meter {
             sum.depth.fetch_sub(1, Ordering::Relaxed);
             return done;
         }
-        let began = clock(ClockId::ThreadCPUTime);
+        let began = thread_time();
         let done = work();
-        let took = clock(ClockId::ThreadCPUTime).saturating_sub(began);
+        let took = thread_time().saturating_sub(began);
         sum.depth.fetch_sub(1, Ordering::Relaxed);
         sum.nanos.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
         done

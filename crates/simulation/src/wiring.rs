@@ -6,25 +6,25 @@ use hangar_controllers::{Site, Surroundings, all, engine};
 use hangar_engine::leader::{self, Candidate, Terms};
 use hangar_engine::pass::StepHook;
 use hangar_engine::runtime::Ended;
-use hangar_kubesim::{Clock, KubeApi};
+use hangar_kubesim::Clock;
 use hangar_openstack::Transport;
+use hangar_pki::Keys;
+use kube::Client;
 use tokio_util::sync::CancellationToken;
 
-use crate::chance::SeededKeys;
 use crate::datastores::MemoryDatastores;
-use crate::laws::HANGAR;
 use crate::meter::Meter;
 use crate::tenants::Tenants;
 
 /// What an engine is made of.
 pub struct Parts {
-    pub management: KubeApi,
+    pub client: Client,
     pub transport: Transport,
     pub tenants: Tenants,
     pub datastores: Arc<MemoryDatastores>,
     pub clock: Clock,
     /// Of all lives: what is random is never the same twice.
-    pub keys: Arc<SeededKeys>,
+    pub keys: Arc<dyn Keys>,
     pub meter: Meter,
 }
 
@@ -32,7 +32,7 @@ impl Parts {
     /// One life of a process that acts only while it holds the Lease.
     pub async fn lead(&self, identity: &str, hook: Option<StepHook>, shutdown: CancellationToken) {
         let candidate = Candidate {
-            client: kube::Client::new(self.management.service(HANGAR), "default"),
+            client: self.client.clone(),
             namespace: "hangar-system".to_owned(),
             name: "hangar".to_owned(),
             identity: identity.to_owned(),
@@ -48,7 +48,7 @@ impl Parts {
     pub async fn run(&self, hook: Option<StepHook>, shutdown: CancellationToken) -> Ended {
         let transport = self.meter.transport(self.transport.clone());
         let engine = engine(Surroundings {
-            client: self.meter.service(self.management.service(HANGAR)),
+            client: self.client.clone(),
             clock: self.clock.clone(),
             site: Site { konnectivity: Ok(()) },
             connector: Arc::new(self.tenants.clone()),

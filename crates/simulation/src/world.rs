@@ -20,7 +20,7 @@ use crate::cloud_transport::CloudTransport;
 use crate::datastores::MemoryDatastores;
 use crate::foreign;
 use crate::kubernetes;
-use crate::laws::Laws;
+use crate::laws::{HANGAR, Laws};
 use crate::manifests;
 pub use crate::manifests::CLUSTER;
 use crate::meter::Meter;
@@ -138,7 +138,7 @@ impl Simulation {
 
     fn parts(&self) -> Parts {
         Parts {
-            management: self.management.clone(),
+            client: self.meter.service(self.management.service(HANGAR)),
             transport: self.transport.wrap(self.cloud.transport()),
             tenants: self.tenants.clone(),
             datastores: self.datastores.clone(),

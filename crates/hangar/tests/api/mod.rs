@@ -64,11 +64,11 @@ impl Api {
     }
 
     pub fn api_server_pid(&self) -> Option<u32> {
-        self.plane
-            .processes()
-            .into_iter()
-            .find(|process| process.name == "kube-apiserver")
-            .and_then(|process| process.pid)
+        self.pid("kube-apiserver")
+    }
+
+    pub fn pid(&self, name: &str) -> Option<u32> {
+        self.plane.processes().into_iter().find(|process| process.name == name).and_then(|process| process.pid)
     }
 
     /// A client that talks to the webhook itself.

@@ -22,12 +22,23 @@ impl Book {
         let Some(deployment) = self.deployment_of(write.key, machine) else { return };
         let goes = write.after.is_none_or(is_object_deleting);
         match write.before {
-            Some(before) if goes && !is_object_deleting(before) && condition(before, "Available") => {
+            Some(before) if goes && !is_object_deleting(before) && self.is_known_as_available(before) => {
                 self.enough_are_left(write.key, &deployment);
             }
             None => self.not_too_many(write.key, &deployment),
             _ => {}
         }
+    }
+
+    /// One that was given up because it was not available may have become so in that moment.
+    fn is_known_as_available(&self, machine: &Value) -> bool {
+        let conditions = machine["status"]["conditions"].as_array().into_iter().flatten();
+        let mut available = conditions.filter(|one| one["type"] == "Available" && one["status"] == "True");
+        let since =
+            available.next().and_then(|one| one["lastTransitionTime"].as_str()?.parse::<jiff::Timestamp>().ok());
+        // Times of conditions are whole seconds.
+        let news_take = i64::try_from(NEWS_TAKE.as_secs()).unwrap_or(i64::MAX);
+        since.is_some_and(|since| (self.clock)().as_second() - since.as_second() > news_take)
     }
 
     fn enough_are_left(&mut self, machine: &ObjectKey, deployment: &ObjectKey) {

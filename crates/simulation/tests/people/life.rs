@@ -9,6 +9,7 @@ use hangar_engine::pass::StepHook;
 use hangar_kubesim::{ApiCall, Fault};
 use hangar_simulation::chance::Die;
 use hangar_simulation::cloud_transport::{STALE_FOR, Trouble};
+use hangar_simulation::laws::HANGAR;
 use hangar_simulation::{CAPI, NAMESPACE, Options, Simulation, condition};
 use serde_json::{Value, json};
 
@@ -93,8 +94,9 @@ impl Life {
         };
         if troubles.management {
             let (die, faults) = (die.clone(), self.faults.clone());
-            self.simulation.management.set_fault_hook(Arc::new(move |_| {
-                let fault = api_fault(die.throw());
+            self.simulation.management.set_fault_hook(Arc::new(move |call| {
+                // Whoever types a command types it again.
+                let fault = if &*call.user == HANGAR { api_fault(die.throw()) } else { Fault::None };
                 count(&faults, !matches!(fault, Fault::None));
                 fault
             }));

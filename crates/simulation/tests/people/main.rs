@@ -8,13 +8,16 @@ mod life;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use history::History;
+use history::{Action, Deed, History, Troubles};
 use life::Counts;
 
 /// What CI runs.
 const SEEDS: u64 = 24;
 const CLUSTERS: usize = 2;
+/// More are hardly more to learn from.
+const MOST_FAILURES: usize = 10;
 /// Runs with which a failing history is made shorter.
 const ATTEMPTS: usize = 30;
 
@@ -48,11 +51,11 @@ fn shortest(mut history: History, mut words: String) -> (History, String) {
     }
 }
 
-fn fails(history: History, words: String) -> ! {
+fn explained(history: History, words: String) -> String {
     let whole = life::summary(&history);
     let (history, words) = shortest(history, words);
     let words: String = words.chars().take(6_000).collect();
-    panic!("\n{words}\n\nthe whole history: {whole}\n\nthe shortest that fails: {}", life::summary(&history));
+    format!("\n{words}\n\nthe whole history: {whole}\n\nthe shortest that fails: {}", life::summary(&history))
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -70,18 +73,34 @@ fn whatever_people_do_and_whatever_fails_no_law_is_broken() {
         return;
     }
     let (first, count) = (number("HANGAR_FIRST_SEED").unwrap_or(0), number("HANGAR_SEEDS").unwrap_or(SEEDS));
-    let mut counts = Counts::default();
+    let (mut counts, mut failed) = (Counts::default(), vec![]);
     for seed in first..first + count {
         let history = History::draw(seed, clusters);
         match run(&history) {
             Ok(more) => counts.add(more),
-            Err(words) => fails(history, words),
+            Err(words) => {
+                println!("{}", explained(history, words));
+                failed.push(seed);
+            }
         }
+        assert!(failed.len() < MOST_FAILURES, "of the seeds {first} to {seed} failed {failed:?}, as is said above");
         if seed % 100 == 99 {
             println!("{} seeds, {counts:?}", seed + 1 - first);
         }
     }
+    assert_eq!(failed, [], "of {count} seeds from {first} on these failed, as is said above");
     println!("{count} seeds with {clusters} clusters each: all laws held; {counts:?}");
+}
+
+/// A rollout that begins while the deployment still grows gives up Machines that are not available, and two of them become available in that moment.
+#[test]
+fn who_becomes_available_while_it_is_given_up_breaks_no_law() {
+    let troubles =
+        Troubles { management: false, cloud: false, tenants: false, deaths: false, twin: history::Twin::None };
+    let action = |millis, cluster, deed| Action { after: Duration::from_millis(millis), cluster, deed };
+    let actions = vec![action(12_117, 3, Deed::Scale(4)), action(2, 3, Deed::ChangeTemplate)];
+    let history = History { seed: 10, clusters: 5, actions, troubles };
+    run(&history).unwrap_or_else(|words| panic!("{words}"));
 }
 
 #[test]
