@@ -88,7 +88,7 @@ fn whatever_people_do_and_whatever_fails_no_law_is_broken() {
             println!("{} seeds, {counts:?}", seed + 1 - first);
         }
     }
-    assert_eq!(failed, [], "of {count} seeds from {first} on these failed, as is said above");
+    assert!(failed.is_empty(), "of {count} seeds from {first} on {failed:?} failed, as is said above");
     println!("{count} seeds with {clusters} clusters each: all laws held; {counts:?}");
 }
 
