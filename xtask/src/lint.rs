@@ -6,16 +6,17 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::{behaviour, dependencies, docs, generate, layers, run, sources};
+use crate::{behaviour, dependencies, docs, generate, layers, planted, run, sources};
 
 /// Runs every check and fails with the number of those that failed.
 pub fn run(root: &Path) -> Result<()> {
-    let checks: [(&str, &dyn Fn() -> Result<()>); 8] = [
+    let checks: [(&str, &dyn Fn() -> Result<()>); 9] = [
         ("formatting", &|| run::to_success(run::cargo(root, &["fmt", "--all", "--check"]))),
         ("generated code", &|| generate::run(root, true)),
         ("ledger of behaviour", &|| behaviour::run(root, true)),
         ("layers", &|| none(layers::violations(root)?)),
         ("source files", &|| none(sources::violations(root)?)),
+        ("planted bugs", &|| none(planted::violations(root)?)),
         ("dependencies", &|| none(dependencies::violations(root)?)),
         ("links", &|| none(docs::violations(root)?)),
         ("clippy", &|| {

@@ -13,6 +13,7 @@ mod generate;
 mod layers;
 mod lint;
 mod openstack_real;
+mod planted;
 mod run;
 mod simulate;
 mod soak;
@@ -48,7 +49,7 @@ enum Command {
     Fetch,
     /// Build the release binary and measure it
     Bench {
-        /// Only this one: cluster, api, conversion, hollow, planes or scale
+        /// Only this one: cluster, api, conversion, fleet, hollow, planes or scale
         name: Option<String>,
         /// Print one JSON object instead of text
         #[arg(long)]

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::run;
+use crate::{planted, run};
 
 #[derive(clap::Args)]
 pub struct Options {
@@ -22,9 +22,15 @@ pub struct Options {
     /// This seed alone, with a log of every step
     #[arg(long)]
     seed: Option<u64>,
+    /// Plant known bugs one by one into a copy of the tree, and count the seeds that find each; with a text, only those whose name contains it
+    #[arg(long, num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["seed", "first"], value_name = "TEXT")]
+    planted: Option<String>,
 }
 
 pub fn run(root: &Path, options: &Options) -> Result<()> {
+    if let Some(filter) = &options.planted {
+        return planted::run(root, filter, options.seeds, options.clusters);
+    }
     const TEST: &str = "whatever_people_do_and_whatever_fails_no_law_is_broken";
     let arguments =
         ["test", "--release", "--package", "hangar-simulation", "--test", "people", TEST, "--", "--nocapture"];

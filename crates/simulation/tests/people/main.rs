@@ -58,6 +58,14 @@ fn explained(history: History, words: String) -> String {
     format!("\n{words}\n\nthe whole history: {whole}\n\nthe shortest that fails: {}", life::summary(&history))
 }
 
+/// In one line, without places, times and names of histories.
+fn gist(words: &str) -> String {
+    let mut lines = words.lines().filter(|line| !line.starts_with("panicked at") && !line.ends_with("violations"));
+    let line = lines.next().unwrap_or_default();
+    let line = line.split_once("Z ").map_or(line, |(_, what)| what);
+    line.chars().take(160).collect()
+}
+
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
@@ -78,6 +86,11 @@ fn whatever_people_do_and_whatever_fails_no_law_is_broken() {
         let history = History::draw(seed, clusters);
         match run(&history) {
             Ok(more) => counts.add(more),
+            Err(words) if std::env::var_os("HANGAR_UNTIL_BROKEN").is_some() => {
+                // How a panic begins is its place.
+                println!("broken by seed {seed}: {}", gist(&words));
+                return;
+            }
             Err(words) => {
                 println!("{}", explained(history, words));
                 failed.push(seed);
