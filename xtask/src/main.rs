@@ -55,6 +55,8 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Day two with kubectl on the local plane: grow, roll out, drain, break, heal (takes minutes)
+    Walk,
     /// Convert random objects between all versions, there and back
     Soak(soak::Options),
     /// Whole lives of clusters with people and troubles from many seeds, in memory
@@ -103,6 +105,10 @@ fn execute(command: Command) -> Result<()> {
         Command::Test(options) => test::run(&root, &options),
         Command::Fetch => test::fetch(&root),
         Command::Bench { name, json } => bench::run(&root, name.as_deref(), json),
+        Command::Walk => run::to_success(run::cargo(
+            &root,
+            &["test", "--package", "hangar", "--test", "walk", "--", "--ignored", "--nocapture"],
+        )),
         Command::Simulate(options) => simulate::run(&root, &options),
         Command::Soak(options) => soak::run(&root, &options),
         Command::Fuzz(options) => fuzz::run(&root, &options),
