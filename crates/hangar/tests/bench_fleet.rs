@@ -70,8 +70,8 @@ struct Numbers {
 async fn fleet(count: usize) -> Value {
     let api = Api::start().await;
     let fleet = Arc::new(Fleet::default());
-    let pids = [api.pid("kube-apiserver").unwrap(), api.pid("etcd").unwrap()];
-    let idle = ["kube-controller-manager", "kube-scheduler"].map(|name| api.pid(name).unwrap());
+    let pids = [pid(&api, "kube-apiserver").await, pid(&api, "etcd").await];
+    let idle = [pid(&api, "kube-controller-manager").await, pid(&api, "kube-scheduler").await];
     let (asked, mut asks) = tokio::sync::mpsc::unbounded_channel();
     let taken = Taken::default();
     let users = Users { kubeconfig: api.kubeconfig(), fleet: fleet.clone(), asked, taken: taken.clone(), count, idle };
@@ -115,6 +115,16 @@ async fn fleet(count: usize) -> Value {
     process.0.await.unwrap();
     api.stop().await;
     result
+}
+
+/// It may just be starting.
+async fn pid(api: &Api, name: &str) -> u32 {
+    loop {
+        match api.pid(name) {
+            Some(pid) => return pid,
+            None => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
 }
 
 /// Whoever uses the fleet, and what they use.

@@ -55,6 +55,11 @@ impl Tenants {
         *self.0.faults.lock().unwrap() = faults;
     }
 
+    /// Their hooks hold them.
+    pub(crate) fn let_go(&self) {
+        self.0.apis.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clear();
+    }
+
     /// The API behind an address; its data outlives its pods.
     fn api(&self, host: &str) -> KubeApi {
         let mut apis = self.0.apis.lock().unwrap();

@@ -360,6 +360,16 @@ impl Simulation {
     }
 }
 
+/// Thousands of worlds are made one after the other.
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        self.others.abort();
+        self.laws.let_go();
+        self.tenants.let_go();
+    }
+}
+
 pub fn condition(object: &Value, name: &str) -> bool {
     let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
     conditions.into_iter().any(|condition| condition["type"] == name && condition["status"] == "True")
