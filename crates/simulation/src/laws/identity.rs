@@ -1,7 +1,9 @@
 //! No owner's key is there twice, and no name of a Machine or of what belongs to it is ever used again.
 
+use hangar_api::ObjectKey;
 use hangar_kubesim::Write;
 use hangar_simulator::CloudWrite;
+use serde_json::Value;
 
 use super::{Book, Resource};
 
@@ -11,7 +13,8 @@ const NAMED_ONCE: [&str; 3] = ["Machine", "OpenStackMachine", "KubeadmConfig"];
 impl Book {
     pub(super) fn name_used_once(&mut self, write: &Write<'_>) {
         let Some(new) = write.after.filter(|_| write.before.is_none()) else { return };
-        if !NAMED_ONCE.contains(&write.key.kind.as_str()) {
+        // What belongs to a Machine that is gone is collected at once: it comes from a cache whose watch is down, and stands for nothing.
+        if !NAMED_ONCE.contains(&write.key.kind.as_str()) || !self.is_owner_there(new) {
             return;
         }
         let uid = new["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
@@ -20,6 +23,16 @@ impl Book {
             let what = format!("{} was created with uid {uid}; the same name had uid {first} before", write.key);
             self.violation("name", what);
         }
+    }
+
+    fn is_owner_there(&self, object: &Value) -> bool {
+        let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        let Some(owner) = owners.into_iter().find(|owner| owner["controller"] == true) else { return true };
+        let text = |field: &str| owner[field].as_str().unwrap_or_default();
+        let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+        let there = self.objects.get(&ObjectKey::new(group, text("kind"), namespace, text("name")));
+        there.is_some_and(|there| there["metadata"]["uid"] == owner["uid"])
     }
 
     pub(super) fn key_used_once(
