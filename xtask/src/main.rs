@@ -20,7 +20,7 @@ mod soak;
 mod sources;
 mod test;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -57,6 +57,8 @@ enum Command {
     },
     /// Day two with kubectl on the local plane: grow, roll out, drain, break, heal (takes minutes)
     Walk,
+    /// Upstream's clusterctl against our objects: describe, get kubeconfig, move to a directory and back (builds clusterctl once)
+    Clusterctl,
     /// Convert random objects between all versions, there and back
     Soak(soak::Options),
     /// Whole lives of clusters with people and troubles from many seeds, in memory
@@ -97,6 +99,11 @@ fn main() -> ExitCode {
     }
 }
 
+/// A test that takes too long for CI.
+fn ignored(root: &Path, test: &str) -> Result<()> {
+    run::to_success(run::cargo(root, &["test", "--package", "hangar", "--test", test, "--", "--ignored", "--nocapture"]))
+}
+
 fn execute(command: Command) -> Result<()> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize()?;
     match command {
@@ -105,10 +112,8 @@ fn execute(command: Command) -> Result<()> {
         Command::Test(options) => test::run(&root, &options),
         Command::Fetch => test::fetch(&root),
         Command::Bench { name, json } => bench::run(&root, name.as_deref(), json),
-        Command::Walk => run::to_success(run::cargo(
-            &root,
-            &["test", "--package", "hangar", "--test", "walk", "--", "--ignored", "--nocapture"],
-        )),
+        Command::Walk => ignored(&root, "walk"),
+        Command::Clusterctl => test::fetch_one(&root, "clusterctl").and_then(|()| ignored(&root, "clusterctl")),
         Command::Simulate(options) => simulate::run(&root, &options),
         Command::Soak(options) => soak::run(&root, &options),
         Command::Fuzz(options) => fuzz::run(&root, &options),

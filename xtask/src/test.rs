@@ -38,6 +38,8 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     stage("conformance, a sample", || conformance::sample(root))
 }
 
+const FETCH: [&str; 7] = ["run", "--quiet", "--package", "hangar", "--", "components", "fetch"];
+
 fn stage(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     println!("== {name}");
     let start = Instant::now();
@@ -49,12 +51,12 @@ fn stage(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
 
 /// Puts every component that the tests start into the local store; nothing is fetched twice.
 pub fn fetch(root: &Path) -> Result<()> {
-    let fetch = ["run", "--quiet", "--package", "hangar", "--", "components", "fetch"];
-    run::to_success(run::cargo(root, &fetch))?;
-    for name in ["konnectivity-server", "konnectivity-agent", "e2e", "agnhost"] {
-        run::to_success(run::cargo(root, &[&fetch[..], &[name]].concat()))?;
-    }
-    Ok(())
+    run::to_success(run::cargo(root, &FETCH))?;
+    ["konnectivity-server", "konnectivity-agent", "e2e", "agnhost"].iter().try_for_each(|name| fetch_one(root, name))
+}
+
+pub fn fetch_one(root: &Path, name: &str) -> Result<()> {
+    run::to_success(run::cargo(root, &[&FETCH[..], &[name]].concat()))
 }
 
 fn tests(root: &Path, options: &Options) -> Result<()> {

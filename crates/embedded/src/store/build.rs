@@ -55,6 +55,7 @@ impl Module {
             "coredns" => ("coredns", "github.com/coredns/coredns"),
             "konnectivity-server" | "konnectivity-agent" => ("konnectivity", "sigs.k8s.io/apiserver-network-proxy"),
             "helm" => ("helm", "helm.sh/helm/v3"),
+            "clusterctl" => ("cluster-api", "sigs.k8s.io/cluster-api"),
             _ => return None,
         };
         Some(Module { short, path, version: component.version.clone() })
@@ -102,6 +103,10 @@ impl Module {
             }
             // The other way round they say "(devel)" or nothing when they are asked for their version.
             "helm" => format!("-s -w -X helm.sh/helm/v3/internal/version.version=v{}", self.version),
+            "cluster-api" => {
+                let set = "-X sigs.k8s.io/cluster-api/version.git";
+                format!("-s -w {set}Version=v{} {set}Major={major} {set}Minor={minor}", self.version)
+            }
             _ => "-s -w".to_owned(),
         }
     }

@@ -33,7 +33,7 @@ pub const KUBERNETES: &str = "1.34.4";
 pub const ETCD: &str = "3.6.16";
 
 /// Programs that can be fetched.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 17] = [
     "etcd",
     "kube-apiserver",
     "kube-controller-manager",
@@ -48,6 +48,7 @@ pub const NAMES: [&str; 16] = [
     "konnectivity-server",
     "konnectivity-agent",
     "helm",
+    "clusterctl",
     "agnhost",
     "e2e",
 ];
@@ -59,6 +60,7 @@ pub fn default_version(name: &str) -> Version {
         "coredns" => "1.15.0",
         "konnectivity-server" | "konnectivity-agent" => "0.34.0",
         "helm" => "3.22.0",
+        "clusterctl" => "1.13.6",
         _ => KUBERNETES,
     };
     Version::parse(text).unwrap_or(Version::new(0, 0, 0))
