@@ -5,12 +5,11 @@ use std::time::Duration;
 use hangar_api::kinds;
 use hangar_engine::pass::Controller;
 use hangar_engine::reads::{Read, cluster, members, read};
-use hangar_openstack::{Error, NetworkQuery, SubnetQuery, TagFilter};
-use hangar_planner::cloud::{Cloud, CloudIdentity, Lookup, PROJECT_ANNOTATION, Resources};
+use hangar_openstack::Error;
+use hangar_planner::cloud::{Cloud, CloudIdentity, PROJECT_ANNOTATION, Parameter, Resources};
 use hangar_planner::open_stack_cluster::{Facts, OpenStackClusters, not_built_yet};
 use hangar_planner::{Reason, World};
 use jiff::Timestamp;
-use serde_json::Value;
 
 use crate::clouds::{self, Age, ClusterNetwork, Session};
 use crate::{Context, open_stack_machine};
@@ -46,7 +45,7 @@ async fn read_facts(
     // What never tried a create has nothing to be found.
     if object.annotation(PROJECT_ANNOTATION).is_some() || object.is_deleting() {
         let age = if object.is_deleting() { open_stack_machine::FRESH } else { freshness(world) };
-        resources.security_groups = project.security_groups(&session.cloud, object.uid(), Age::Paced(age)).await?;
+        resources.security_groups = project.resources(&session.cloud, object.uid(), Age::Paced(age)).await?;
     }
     let cloud = Cloud { identity, project: project.name.clone(), resources };
     if object.is_deleting() {
@@ -61,16 +60,13 @@ async fn read_facts(
 
 async fn find_network(session: &Session, world: &World<OpenStackClusters>) -> Result<ClusterNetwork, Error> {
     let object = world.object();
-    let parameter = object.get("/spec/network");
-    let mut networks = session.cloud.networks(&network_query(parameter)).await?;
-    let lookup = Lookup::one(described(parameter), networks.iter().map(|network| network.id.clone()).collect());
-    let network = (networks.len() == 1).then(|| networks.swap_remove(0));
+    let parameter = Parameter::of(object.get("/spec/network"));
+    let (lookup, network) = clouds::network(session, &parameter, false).await?;
     let mut subnets = vec![];
     if let Some(network) = &network {
-        let query = SubnetQuery { network_id: Some(network.id.clone()), ..SubnetQuery::default() };
         let wanted: Vec<&str> =
             object.get("/spec/subnets").as_array().into_iter().flatten().filter_map(|it| it["id"].as_str()).collect();
-        subnets = session.cloud.subnets(&query).await?;
+        subnets = clouds::subnets(session, Some(&network.id), &Parameter::None).await?;
         subnets.retain(|subnet| wanted.is_empty() || wanted.contains(&subnet.id.as_str()));
     }
     let zones = session.cloud.availability_zones().await?;
@@ -84,31 +80,4 @@ fn freshness(world: &World<OpenStackClusters>) -> Duration {
         true => open_stack_machine::DRIFT,
         false => open_stack_machine::FRESH,
     }
-}
-
-/// A network by id or by every field of a filter.
-pub fn network_query(parameter: &Value) -> NetworkQuery {
-    let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    let filter = &parameter["filter"];
-    let tags = |field: &str| -> Vec<String> {
-        filter[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
-    };
-    NetworkQuery {
-        id: text(&parameter["id"]),
-        name: text(&filter["name"]),
-        description: text(&filter["description"]),
-        project_id: text(&filter["projectID"]),
-        tags: TagFilter {
-            all: tags("tags"),
-            any: tags("tagsAny"),
-            not_all: tags("notTags"),
-            not_any: tags("notTagsAny"),
-        },
-        ..NetworkQuery::default()
-    }
-}
-
-/// A network as the spec names it, for people.
-pub fn described(parameter: &Value) -> String {
-    parameter["id"].as_str().map_or_else(|| parameter["filter"].to_string(), str::to_owned)
 }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use hangar_api::kinds::OpenStackMachineSpec;
 use hangar_api::{Object, ObjectKey, kinds};
 use hangar_engine::pass::Controller;
 use hangar_engine::reads::{Read, cluster, named, owner, read, reference};
 use hangar_openstack::{Error, ImageQuery};
-use hangar_planner::cloud::{Cloud, CloudIdentity, Lookup, PROJECT_ANNOTATION, Resources, has_twins, server};
+use hangar_planner::cloud::{
+    Cloud, CloudIdentity, Lookup, PROJECT_ANNOTATION, Parameter, Resources, has_twins, server,
+};
 use hangar_planner::open_stack_machine::{Facts, OpenStackMachines, UserData, ready_to_start, user_data_secret};
 use hangar_planner::{Reason, World};
 use jiff::Timestamp;
@@ -14,7 +17,6 @@ use serde_json::Value;
 
 use crate::Context;
 use crate::clouds::{self, Age, Project, Session};
-use crate::open_stack_cluster::{described, network_query};
 
 /// Before something is made or let go, and while Nova works, a list may be this old.
 pub const FRESH: Duration = Duration::from_millis(700);
@@ -75,9 +77,9 @@ async fn read_facts(
     }
     Ok(Facts {
         user_data: user_data_secret(world).and_then(|secret| secret.secret_text("value")).map(UserData),
-        flavor: flavor(session, world).await?,
-        image: image(session, world).await?,
-        port_networks: port_networks(session, world).await?,
+        flavor: flavor(session, &world.typed().spec).await?,
+        image: image(session, &world.typed().spec).await?,
+        port_networks: port_networks(session, world.object().get("/spec")).await?,
         cloud,
     })
 }
@@ -115,8 +117,8 @@ async fn resources(session: &Session, project: &Project, world: &World<OpenStack
     Ok(Resources { servers, ports, ..Resources::default() })
 }
 
-async fn flavor(session: &Session, world: &World<OpenStackMachines>) -> Result<Lookup, Error> {
-    let spec = &world.typed().spec;
+/// A flavor by id, or by its exact name.
+pub async fn flavor(session: &Session, spec: &OpenStackMachineSpec) -> Result<Lookup, Error> {
     if let Some(id) = &spec.flavor_id {
         return Ok(Lookup::Found(id.clone()));
     }
@@ -128,8 +130,8 @@ async fn flavor(session: &Session, world: &World<OpenStackMachines>) -> Result<L
     })
 }
 
-async fn image(session: &Session, world: &World<OpenStackMachines>) -> Result<Lookup, Error> {
-    let image = &world.typed().spec.image;
+pub async fn image(session: &Session, spec: &OpenStackMachineSpec) -> Result<Lookup, Error> {
+    let image = &spec.image;
     if let Some(id) = &image.id {
         return Ok(Lookup::Found(id.clone()));
     }
@@ -141,17 +143,15 @@ async fn image(session: &Session, world: &World<OpenStackMachines>) -> Result<Lo
     Ok(Lookup::one(wanted, found.into_iter().map(|image| image.id).collect()))
 }
 
-async fn port_networks(session: &Session, world: &World<OpenStackMachines>) -> Result<Vec<Lookup>, Error> {
+/// The networks of a machine's ports, from its spec.
+pub async fn port_networks(session: &Session, spec: &Value) -> Result<Vec<Lookup>, Error> {
     let mut networks = vec![];
-    for port in world.object().get("/spec/ports").as_array().into_iter().flatten() {
-        networks.push(match (&port["network"]["id"], &port["network"]["filter"]) {
-            (Value::String(id), _) => Lookup::Found(id.clone()),
-            (_, Value::Object(_)) => {
-                let found = session.cloud.networks(&network_query(&port["network"])).await?;
-                Lookup::one(described(&port["network"]), found.into_iter().map(|network| network.id).collect())
-            }
+    for port in spec["ports"].as_array().into_iter().flatten() {
+        networks.push(match Parameter::of(&port["network"]) {
+            Parameter::Id(id) => Lookup::Found(id),
             // On the cluster's network.
-            _ => Lookup::NotAsked,
+            Parameter::None => Lookup::NotAsked,
+            parameter => clouds::network(session, &parameter, false).await?.0,
         });
     }
     Ok(networks)

@@ -230,3 +230,12 @@ pub struct Provider {
     pub name: String,
     pub description: String,
 }
+
+/// A size of load balancers, by name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LoadBalancerFlavor {
+    pub id: String,
+    pub name: String,
+    pub enabled: bool,
+}

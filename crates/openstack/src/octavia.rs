@@ -8,7 +8,7 @@ use crate::cloud::Extra;
 use crate::query::{Pairs, escape};
 use crate::wire::{
     CreateHealthMonitor, CreateListener, CreateLoadBalancer, CreateMember, CreatePool, HealthMonitor, Listener,
-    LoadBalancer, Member, Pool, Provider,
+    LoadBalancer, LoadBalancerFlavor, Member, Pool, Provider,
 };
 use crate::{Cloud, Error, Service};
 
@@ -42,12 +42,21 @@ impl Cloud {
         self.list(OCTAVIA, "/lbaas/providers", "providers", &vec![]).await
     }
 
+    pub async fn load_balancer_flavors(&self) -> Result<Vec<LoadBalancerFlavor>, Error> {
+        self.list(OCTAVIA, "/lbaas/flavors", "flavors", &vec![]).await
+    }
+
     pub async fn listeners(&self, name: Option<&str>) -> Result<Vec<Listener>, Error> {
         self.list(OCTAVIA, "/lbaas/listeners", "listeners", &named(name)).await
     }
 
     pub async fn create_listener(&self, body: &CreateListener) -> Result<Listener, Error> {
         self.create(OCTAVIA, "/lbaas/listeners", "listener", body).await
+    }
+
+    /// Only what is in `changes`, such as `{"allowed_cidrs": [...]}`.
+    pub async fn update_listener(&self, id: &str, changes: &Value) -> Result<Listener, Error> {
+        self.update(OCTAVIA, &format!("/lbaas/listeners/{}", escape(id)), "listener", changes, None).await
     }
 
     pub async fn set_allowed_cidrs(&self, listener: &str, cidrs: &[String]) -> Result<Listener, Error> {

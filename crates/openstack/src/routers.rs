@@ -42,6 +42,18 @@ impl Cloud {
         self.put(NEUTRON, &path, &json!({"subnet_id": subnet})).await
     }
 
+    /// A port of its own becomes the router's.
+    pub async fn add_router_port(&self, router: &str, port: &str) -> Result<RouterInterface, Error> {
+        let path = format!("/routers/{}/add_router_interface", escape(router));
+        self.put(NEUTRON, &path, &json!({"port_id": port})).await
+    }
+
+    /// The port goes with it.
+    pub async fn remove_router_port(&self, router: &str, port: &str) -> Result<(), Error> {
+        let path = format!("/routers/{}/remove_router_interface", escape(router));
+        self.put::<RouterInterface>(NEUTRON, &path, &json!({"port_id": port})).await.map(drop)
+    }
+
     pub async fn floating_ips(&self, query: &FloatingIpQuery) -> Result<Vec<FloatingIp>, Error> {
         self.list(NEUTRON, "/floatingips", "floatingips", &query.pairs()).await
     }

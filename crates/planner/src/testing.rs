@@ -2,16 +2,17 @@
 //!
 //! Holds: statuses of other controllers' objects stay as they are during a pass; whoever wants them newer says so between two passes.
 
+pub mod cloud;
+
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hangar_api::Object;
-use hangar_openstack_types::{Port, SecurityGroup, SecurityGroupRule, Server};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::cloud::{CloudAnswer, CloudCall, Resource, ResourceType, Resources};
+use crate::cloud::{CloudAnswer, CloudCall, Resources};
 use crate::hosted::roots::Root;
 use crate::hosted::{encryption, rotation};
 use crate::step::{Effect, Evicted, Issue, Material, TenantAnswer, TenantCall};
@@ -105,15 +106,7 @@ pub fn step(step: &Step) -> String {
         Step::Mark(object) => format!("mark {} {}", object.key(), marks(object)),
         Step::Delete { key, .. } => format!("delete {key}"),
         Step::Issue(issue) => format!("issue {}", issue.secret.key()),
-        Step::Cloud { call, .. } => match call {
-            CloudCall::CreatePort(port) => format!("create port {}", port.name),
-            CloudCall::TagPort { id, tags } => format!("tag port {id} {}", tags.join(",")),
-            CloudCall::CreateServer(server) => format!("create server {}", server.name),
-            CloudCall::CreateSecurityGroup(group) => format!("create group {}", group.name),
-            CloudCall::CreateRules { group_id, rules } => format!("create {} rules of {group_id}", rules.len()),
-            CloudCall::DeleteRule { group_id, id } => format!("delete rule {id} of {group_id}"),
-            CloudCall::Delete(of, id) => format!("delete {of:?} {id}"),
-        },
+        Step::Cloud { call, .. } => cloud::call(call),
         Step::DataStore { store, call } => format!("{}: {call:?}", store.name),
         Step::Tenant { cluster, call } => match call {
             TenantCall::Apply { objects, remove } => {
@@ -245,70 +238,14 @@ impl Fake {
     }
 
     fn called(&mut self, call: &CloudCall) -> CloudAnswer {
-        let (id, created) = (self.id(), at(self.now).to_string());
-        let resource = match call {
-            CloudCall::CreatePort(port) => Resource::Port(Arc::new(Port {
-                id,
-                name: port.name.clone(),
-                description: port.description.clone().unwrap_or_default(),
-                network_id: port.network_id.clone(),
-                created_at: Some(created),
-                ..Port::default()
-            })),
-            CloudCall::TagPort { id, tags } => {
-                Resource::Port(Arc::new(Port { tags: tags.clone(), ..(*self.cloud.ports[id]).clone() }))
-            }
-            CloudCall::CreateServer(server) => Resource::Server(Arc::new(Server {
-                id,
-                name: server.name.clone(),
-                status: "BUILD".into(),
-                metadata: server.metadata.clone(),
-                created,
-                ..Server::default()
-            })),
-            CloudCall::CreateSecurityGroup(group) => Resource::SecurityGroup(Arc::new(SecurityGroup {
-                id,
-                name: group.name.clone(),
-                description: group.description.clone().unwrap_or_default(),
-                created_at: Some(created),
-                ..SecurityGroup::default()
-            })),
-            CloudCall::CreateRules { group_id, rules } => {
-                let mut group = (*self.cloud.security_groups[group_id]).clone();
-                for rule in rules {
-                    group.security_group_rules.push(SecurityGroupRule {
-                        id: self.id(),
-                        security_group_id: rule.security_group_id.clone(),
-                        direction: rule.direction.clone(),
-                        ethertype: rule.ethertype.clone().unwrap_or_default(),
-                        protocol: rule.protocol.clone(),
-                        port_range_min: rule.port_range_min,
-                        port_range_max: rule.port_range_max,
-                        remote_group_id: rule.remote_group_id.clone(),
-                        remote_ip_prefix: rule.remote_ip_prefix.clone(),
-                        ..SecurityGroupRule::default()
-                    });
-                }
-                Resource::SecurityGroup(Arc::new(group))
-            }
-            CloudCall::DeleteRule { group_id, id } => {
-                let mut group = (*self.cloud.security_groups[group_id]).clone();
-                group.security_group_rules.retain(|rule| rule.id != *id);
-                Resource::SecurityGroup(Arc::new(group))
-            }
-            CloudCall::Delete(ResourceType::Server, id) => {
-                // Nova takes its time.
-                let mut server = (*self.cloud.servers[id]).clone();
-                server.task_state = Some("deleting".into());
-                Resource::Server(Arc::new(server))
-            }
-            CloudCall::Delete(of, id) => {
-                self.cloud.remove(*of, id);
-                return CloudAnswer::Gone(*of, id.clone());
-            }
+        let (now, mut next) = (at(self.now), self.next);
+        let mut ids = || {
+            next += 1;
+            format!("id-{next:04}")
         };
-        self.cloud.insert(resource.clone());
-        CloudAnswer::Is(resource)
+        let answer = cloud::called(&mut self.cloud, call, now, &mut ids);
+        self.next = next;
+        answer
     }
 
     fn asked(&mut self, call: &TenantCall) -> TenantAnswer {

@@ -3,11 +3,13 @@
 //! Holds: what a call made or took away is in the project's lists before anything else can fail. Until there is an answer, the lists count as wrong: a
 //! pass that is cut off in the middle leaves them so.
 
-use std::sync::Arc;
+use hangar_openstack::{
+    CreateServer, Error, ErrorKind, FloatingIp, LoadBalancer, Network, Port, Router, SecurityGroup, Server, Subnet,
+    Trunk, Volume,
+};
+use hangar_planner::cloud::{CloudAnswer, CloudCall, LoadBalancerChange, LoadBalancerTree, Resource, ResourceType};
 
-use hangar_openstack::{CreateServer, Error, ErrorKind, Port, SecurityGroup, Server};
-use hangar_planner::cloud::{CloudAnswer, CloudCall, Resource, ResourceType};
-
+use super::sorts::Sort;
 use super::{Project, Session};
 
 /// Invalidates the lists unless it is told that all is well.
@@ -47,49 +49,164 @@ fn is_answer(error: &Error) -> bool {
 async fn try_out(session: &Session, project: &Project, call: CloudCall) -> Result<CloudAnswer, Error> {
     let cloud = &session.cloud;
     match call {
-        CloudCall::CreatePort(body) => cloud.create_port(&body).await.map(port),
+        CloudCall::CreatePort(body) => cloud.create_port(&body).await.map(is),
+        CloudCall::UpdatePort { id, changes } => cloud.update_port(&id, &changes, None).await.map(is),
         CloudCall::CreateServer(body) => {
             let id = cloud.create_server(&body).await?;
-            Ok(CloudAnswer::Is(Resource::Server(Arc::new(new_server(id, *body)))))
+            Ok(is(new_server(id, *body)))
         }
-        CloudCall::CreateSecurityGroup(body) => cloud.create_security_group(&body).await.map(group),
-        CloudCall::TagPort { id, tags } => {
-            let tags = cloud.set_tags("ports", &id, &tags).await?;
-            let known = project.port(&id).await.map_or_else(Port::default, |port| Port::clone(&port));
-            Ok(port(Port { id, tags, ..known }))
+        CloudCall::CreateVolume(body) => cloud.create_volume(&body).await.map(is),
+        CloudCall::CreateTrunk(body) => cloud.create_trunk(&body).await.map(is),
+        CloudCall::RemoveSubPorts { trunk_id, port_ids } => {
+            tolerate(cloud.remove_sub_ports(&trunk_id, &port_ids).await)?;
+            let mut trunk = known(project, &trunk_id, |id| Trunk { id, ..Trunk::default() }).await;
+            trunk.sub_ports.retain(|port| !port_ids.contains(&port.port_id));
+            Ok(is(trunk))
         }
+        CloudCall::CreateSecurityGroup(body) => cloud.create_security_group(&body).await.map(is),
         CloudCall::CreateRules { group_id, rules } => {
             let made = cloud.create_security_group_rules(&rules).await?;
-            let mut known = known_group(project, &group_id).await;
-            known.security_group_rules.extend(made);
-            Ok(group(known))
+            let mut group = known_group(project, &group_id).await;
+            group.security_group_rules.extend(made);
+            Ok(is(group))
         }
         CloudCall::DeleteRule { group_id, id } => {
             tolerate(cloud.delete_security_group_rule(&id).await)?;
-            let mut known = known_group(project, &group_id).await;
-            known.security_group_rules.retain(|rule| rule.id != id);
-            Ok(group(known))
+            let mut group = known_group(project, &group_id).await;
+            group.security_group_rules.retain(|rule| rule.id != id);
+            Ok(is(group))
         }
+        CloudCall::CreateNetwork(body) => cloud.create_network(&body).await.map(is),
+        CloudCall::CreateSubnet(body) => cloud.create_subnet(&body).await.map(is),
+        CloudCall::UpdateSubnet { id, changes } => cloud.update_subnet(&id, &changes).await.map(is),
+        CloudCall::CreateRouter(body) => cloud.create_router(&body).await.map(is),
+        CloudCall::UpdateRouter { id, changes } => cloud.update_router(&id, &changes).await.map(is),
+        CloudCall::AddRouterInterface { router_id, port_id } => {
+            cloud.add_router_port(&router_id, &port_id).await?;
+            let port = known(project, &port_id, |id| Port { id, ..Port::default() }).await;
+            Ok(is(Port { device_id: router_id, device_owner: "network:router_interface".into(), ..port }))
+        }
+        CloudCall::RemoveRouterInterface { router_id, port_id } => {
+            tolerate(cloud.remove_router_port(&router_id, &port_id).await)?;
+            Ok(CloudAnswer::Gone(ResourceType::Port, port_id))
+        }
+        CloudCall::CreateFloatingIp(body) => cloud.create_floating_ip(&body).await.map(is),
+        CloudCall::BindFloatingIp { id, port_id, revision } => {
+            cloud.bind_floating_ip(&id, port_id.as_deref(), revision).await.map(is)
+        }
+        CloudCall::CreateLoadBalancer(body) => {
+            let balancer = cloud.create_load_balancer(&body).await?;
+            Ok(is(LoadBalancerTree { balancer, ..LoadBalancerTree::default() }))
+        }
+        CloudCall::ChangeLoadBalancer { id, change } => {
+            change_load_balancer(session, change).await?;
+            pending(project, id, "PENDING_UPDATE").await
+        }
+        CloudCall::Tag { of, id, tags } => tag(session, project, of, id, tags).await,
         CloudCall::Delete(of, id) => delete(session, project, of, id).await,
     }
 }
 
+async fn change_load_balancer(session: &Session, change: LoadBalancerChange) -> Result<(), Error> {
+    let cloud = &session.cloud;
+    match change {
+        LoadBalancerChange::CreateListener(body) => cloud.create_listener(&body).await.map(drop),
+        LoadBalancerChange::UpdateListener { id, changes } => cloud.update_listener(&id, &changes).await.map(drop),
+        LoadBalancerChange::DeleteListener(id) => tolerate(cloud.delete_listener(&id).await),
+        LoadBalancerChange::CreatePool(body) => cloud.create_pool(&body).await.map(drop),
+        LoadBalancerChange::DeletePool(id) => tolerate(cloud.delete_pool(&id).await),
+        LoadBalancerChange::SetMembers { pool_id, members } => cloud.set_members(&pool_id, &members).await,
+        LoadBalancerChange::CreateMonitor(body) => cloud.create_health_monitor(&body).await.map(drop),
+        LoadBalancerChange::UpdateMonitor { id, changes } => cloud.update_health_monitor(&id, &changes).await.map(drop),
+        LoadBalancerChange::DeleteMonitor(id) => tolerate(cloud.delete_health_monitor(&id).await),
+    }
+}
+
+/// Octavia goes on by itself; it is looked at again.
+async fn pending(project: &Project, id: String, status: &str) -> Result<CloudAnswer, Error> {
+    let unknown = |id| LoadBalancerTree { balancer: LoadBalancer { id, ..Default::default() }, ..Default::default() };
+    let mut tree = known(project, &id, unknown).await;
+    tree.balancer.provisioning_status = status.into();
+    Ok(is(tree))
+}
+
+async fn tag(
+    session: &Session,
+    project: &Project,
+    of: ResourceType,
+    id: String,
+    tags: Vec<String>,
+) -> Result<CloudAnswer, Error> {
+    let tags = session.cloud.set_tags(of.collection(), &id, &tags).await?;
+    Ok(match of {
+        ResourceType::SecurityGroup => is(SecurityGroup { tags, ..known_group(project, &id).await }),
+        ResourceType::Network => {
+            is(Network { tags, ..known(project, &id, |id| Network { id, ..Default::default() }).await })
+        }
+        ResourceType::Subnet => {
+            is(Subnet { tags, ..known(project, &id, |id| Subnet { id, ..Default::default() }).await })
+        }
+        ResourceType::Router => {
+            is(Router { tags, ..known(project, &id, |id| Router { id, ..Default::default() }).await })
+        }
+        ResourceType::FloatingIp => {
+            is(FloatingIp { tags, ..known(project, &id, |id| FloatingIp { id, ..Default::default() }).await })
+        }
+        ResourceType::Trunk => is(Trunk { tags, ..known(project, &id, |id| Trunk { id, ..Default::default() }).await }),
+        ResourceType::Port | ResourceType::Server | ResourceType::LoadBalancer | ResourceType::Volume => {
+            is(Port { tags, ..known(project, &id, |id| Port { id, ..Default::default() }).await })
+        }
+    })
+}
+
 async fn delete(session: &Session, project: &Project, of: ResourceType, id: String) -> Result<CloudAnswer, Error> {
     let cloud = &session.cloud;
-    match of {
-        ResourceType::Port => tolerate(cloud.delete_port(&id).await)?,
-        ResourceType::SecurityGroup => tolerate(cloud.delete_security_group(&id).await)?,
-        ResourceType::Server => {
-            // Accepted; it takes a while.
-            if let Err(error) = cloud.delete_server(&id).await {
-                tolerate(Err(error))?;
-            } else if let Some(known) = project.server(&id).await {
-                let deleting = Server { task_state: Some("deleting".into()), ..Server::clone(&known) };
-                return Ok(CloudAnswer::Is(Resource::Server(Arc::new(deleting))));
+    let result = match of {
+        ResourceType::Port => cloud.delete_port(&id).await,
+        ResourceType::SecurityGroup => cloud.delete_security_group(&id).await,
+        ResourceType::Network => cloud.delete_network(&id).await,
+        ResourceType::Subnet => cloud.delete_subnet(&id).await,
+        ResourceType::Router => cloud.delete_router(&id).await,
+        ResourceType::FloatingIp => cloud.delete_floating_ip(&id).await,
+        ResourceType::Trunk => cloud.delete_trunk(&id).await,
+        ResourceType::Server => cloud.delete_server(&id).await,
+        ResourceType::LoadBalancer => cloud.delete_load_balancer(&id, true).await,
+        ResourceType::Volume => cloud.delete_volume(&id).await,
+    };
+    let is_gone = matches!(&result, Err(error) if error.is_not_found());
+    tolerate(result)?;
+    // Accepted; it takes a while.
+    if !is_gone {
+        match of {
+            ResourceType::Server => {
+                if let Some(known) = project.known::<Server>(&id).await {
+                    return Ok(is(Server { task_state: Some("deleting".into()), ..Server::clone(&known) }));
+                }
             }
+            ResourceType::LoadBalancer if project.known::<LoadBalancerTree>(&id).await.is_some() => {
+                return pending(project, id, "PENDING_DELETE").await;
+            }
+            ResourceType::Volume => {
+                if let Some(known) = project.known::<Volume>(&id).await {
+                    return Ok(is(Volume { status: "deleting".into(), ..Volume::clone(&known) }));
+                }
+            }
+            _ => {}
         }
     }
     Ok(CloudAnswer::Gone(of, id))
+}
+
+fn is(resource: impl Into<Resource>) -> CloudAnswer {
+    CloudAnswer::Is(resource.into())
+}
+
+/// As the lists have it; before a list has come it is only its id.
+async fn known<T: Sort + Clone>(project: &Project, id: &str, unknown: impl FnOnce(String) -> T) -> T {
+    match project.known::<T>(id).await {
+        Some(known) => T::clone(&known),
+        None => unknown(id.to_owned()),
+    }
 }
 
 /// Nova answers with an id only: when it was made is for Nova to say. Two processes that each believe their own clock delete each other's server.
@@ -98,17 +215,7 @@ fn new_server(id: String, body: CreateServer) -> Server {
 }
 
 async fn known_group(project: &Project, id: &str) -> SecurityGroup {
-    let known = project.security_group(id).await;
-    known
-        .map_or_else(|| SecurityGroup { id: id.to_owned(), ..Default::default() }, |group| SecurityGroup::clone(&group))
-}
-
-fn port(port: Port) -> CloudAnswer {
-    CloudAnswer::Is(Resource::Port(Arc::new(port)))
-}
-
-fn group(group: SecurityGroup) -> CloudAnswer {
-    CloudAnswer::Is(Resource::SecurityGroup(Arc::new(group)))
+    known(project, id, |id| SecurityGroup { id, ..SecurityGroup::default() }).await
 }
 
 /// What is gone already is what we wanted.

@@ -4,7 +4,10 @@
 //! each credential, and one set of lists for each project, whichever credential it was read with; sessions that nobody uses are dropped.
 
 mod calls;
+mod list;
+mod lookup;
 mod project;
+mod sorts;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -19,6 +22,7 @@ use hangar_planner::cloud::{CloudAnswer, CloudCall, CloudIdentity};
 use hangar_planner::{Reason, Wake};
 use tokio::time::Instant;
 
+pub use lookup::{network, router, security_group, server_group, subnets};
 pub use project::{Age, ClusterNetwork, Project};
 
 use crate::Context;

@@ -1,6 +1,10 @@
 //! Calls to a cloud, and what comes back.
 
-use hangar_openstack_types::{CreatePort, CreateSecurityGroup, CreateSecurityGroupRule, CreateServer};
+use hangar_openstack_types::{
+    CreateFloatingIp, CreateHealthMonitor, CreateListener, CreateLoadBalancer, CreateMember, CreateNetwork, CreatePool,
+    CreatePort, CreateRouter, CreateSecurityGroup, CreateSecurityGroupRule, CreateServer, CreateSubnet, CreateTrunk,
+    CreateVolume,
+};
 use serde_json::Value;
 
 use super::resources::{Resource, ResourceType};
@@ -29,16 +33,22 @@ impl CloudIdentity {
     }
 }
 
-/// One call.
-#[derive(Clone, PartialEq)]
+/// One call. `changes` are the fields that change, as the service names them.
+#[derive(Debug, Clone, PartialEq)]
 pub enum CloudCall {
     CreatePort(Box<CreatePort>),
-    /// Neutron takes no tags in the create call.
-    TagPort {
+    UpdatePort {
         id: String,
-        tags: Vec<String>,
+        changes: Value,
     },
+    /// Its `Debug` hides user-data, which holds a bootstrap token.
     CreateServer(Box<CreateServer>),
+    CreateVolume(Box<CreateVolume>),
+    CreateTrunk(Box<CreateTrunk>),
+    RemoveSubPorts {
+        trunk_id: String,
+        port_ids: Vec<String>,
+    },
     CreateSecurityGroup(CreateSecurityGroup),
     CreateRules {
         group_id: String,
@@ -48,22 +58,72 @@ pub enum CloudCall {
         group_id: String,
         id: String,
     },
+    CreateNetwork(Box<CreateNetwork>),
+    CreateSubnet(Box<CreateSubnet>),
+    UpdateSubnet {
+        id: String,
+        changes: Value,
+    },
+    CreateRouter(Box<CreateRouter>),
+    UpdateRouter {
+        id: String,
+        changes: Value,
+    },
+    /// A port of ours becomes the router's.
+    AddRouterInterface {
+        router_id: String,
+        port_id: String,
+    },
+    /// The port goes with it.
+    RemoveRouterInterface {
+        router_id: String,
+        port_id: String,
+    },
+    CreateFloatingIp(Box<CreateFloatingIp>),
+    /// To a port, or off it; with a revision only while nobody else changed it.
+    BindFloatingIp {
+        id: String,
+        port_id: Option<String>,
+        revision: Option<u64>,
+    },
+    /// With everything below it.
+    CreateLoadBalancer(Box<CreateLoadBalancer>),
+    ChangeLoadBalancer {
+        id: String,
+        change: LoadBalancerChange,
+    },
+    /// Neutron takes no tags in create calls.
+    Tag {
+        of: ResourceType,
+        id: String,
+        tags: Vec<String>,
+    },
+    /// A load balancer goes with everything below it.
     Delete(ResourceType, String),
 }
 
-/// A server's user-data holds a bootstrap token.
-impl std::fmt::Debug for CloudCall {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::CreatePort(port) => write!(f, "CreatePort({port:?})"),
-            Self::TagPort { id, tags } => write!(f, "TagPort({id}, {tags:?})"),
-            Self::CreateServer(server) => write!(f, "CreateServer({})", server.name),
-            Self::CreateSecurityGroup(group) => write!(f, "CreateSecurityGroup({})", group.name),
-            Self::CreateRules { group_id, rules } => write!(f, "CreateRules({group_id}, {rules:?})"),
-            Self::DeleteRule { group_id, id } => write!(f, "DeleteRule({group_id}, {id})"),
-            Self::Delete(of, id) => write!(f, "Delete({of:?}, {id})"),
-        }
-    }
+/// One change below a load balancer; it is pending afterwards.
+#[derive(Debug, Clone, PartialEq)]
+pub enum LoadBalancerChange {
+    CreateListener(Box<CreateListener>),
+    UpdateListener {
+        id: String,
+        changes: Value,
+    },
+    DeleteListener(String),
+    CreatePool(Box<CreatePool>),
+    DeletePool(String),
+    /// These and no others.
+    SetMembers {
+        pool_id: String,
+        members: Vec<CreateMember>,
+    },
+    CreateMonitor(CreateHealthMonitor),
+    UpdateMonitor {
+        id: String,
+        changes: Value,
+    },
+    DeleteMonitor(String),
 }
 
 /// What came back.

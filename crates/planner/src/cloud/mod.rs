@@ -4,14 +4,17 @@
 //! Holds: planners see the cloud's own types; only what carries the owner's key is in the view; an answer is "this is it" or "it is gone".
 
 pub mod call;
+pub mod filter;
+pub mod instance;
 pub mod ports;
 pub mod resources;
 pub mod rules;
 pub mod security_groups;
 pub mod server;
 
-pub use call::{CloudAnswer, CloudCall, CloudIdentity};
-pub use resources::{KEY_METADATA, Owned, Resource, ResourceType, Resources, has_twins, oldest};
+pub use call::{CloudAnswer, CloudCall, CloudIdentity, LoadBalancerChange};
+pub use filter::Parameter;
+pub use resources::{KEY_METADATA, LoadBalancerTree, Owned, Resource, ResourceType, Resources, has_twins, oldest};
 
 use crate::plan::{Phase, Reason};
 use crate::step::{Effect, Step};

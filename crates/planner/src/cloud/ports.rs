@@ -64,7 +64,7 @@ impl Ports<'_> {
         Phase::steps(self.wanted.iter().filter_map(|wanted| {
             let port = self.of(&wanted.role)?;
             let complete = wanted.tags.iter().all(|tag| port.tags.contains(tag));
-            let tag = || CloudCall::TagPort { id: port.id.clone(), tags: wanted.tags.clone() };
+            let tag = || CloudCall::Tag { of: ResourceType::Port, id: port.id.clone(), tags: wanted.tags.clone() };
             (!complete).then(|| self.cloud.step(tag()))
         }))
     }

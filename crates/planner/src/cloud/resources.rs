@@ -5,28 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hangar_openstack_types::{Port, SecurityGroup, Server};
+use hangar_openstack_types::{
+    FloatingIp, HealthMonitor, Listener, LoadBalancer, Member, Network, Pool, Port, Router, SecurityGroup, Server,
+    Subnet, Trunk, Volume,
+};
 
 use crate::owner_key::OwnerKey;
 
-/// The metadata entry of a server that holds the owner's key.
+/// The metadata entry of a server or volume that holds the owner's key.
 pub const KEY_METADATA: &str = "hangar-key";
-
-/// The sorts of resources that we make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ResourceType {
-    Server,
-    Port,
-    SecurityGroup,
-}
-
-/// One resource, as the cloud describes it.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Resource {
-    Server(Arc<Server>),
-    Port(Arc<Port>),
-    SecurityGroup(Arc<SecurityGroup>),
-}
 
 /// What every resource of ours has.
 pub trait Owned {
@@ -37,67 +24,120 @@ pub trait Owned {
     fn age(&self) -> (&str, &str);
 }
 
-impl Owned for Server {
-    const TYPE: ResourceType = ResourceType::Server;
-    fn id(&self) -> &str {
-        &self.id
-    }
-    fn owner_key(&self) -> Option<OwnerKey> {
-        OwnerKey::find_in(self.metadata.get(KEY_METADATA)?)
-    }
-    fn age(&self) -> (&str, &str) {
-        (&self.created, &self.id)
-    }
-}
-
-impl Owned for Port {
-    const TYPE: ResourceType = ResourceType::Port;
-    fn id(&self) -> &str {
-        &self.id
-    }
-    fn owner_key(&self) -> Option<OwnerKey> {
-        OwnerKey::find_in(&self.description)
-    }
-    fn age(&self) -> (&str, &str) {
-        (self.created_at.as_deref().unwrap_or_default(), &self.id)
-    }
-}
-
-impl Owned for SecurityGroup {
-    const TYPE: ResourceType = ResourceType::SecurityGroup;
-    fn id(&self) -> &str {
-        &self.id
-    }
-    fn owner_key(&self) -> Option<OwnerKey> {
-        OwnerKey::find_in(&self.description)
-    }
-    fn age(&self) -> (&str, &str) {
-        (self.created_at.as_deref().unwrap_or_default(), &self.id)
-    }
-}
-
-/// Everything that carries one object's key.
+/// A load balancer and what hangs below it. While anything in it is pending, Octavia takes no other change.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Resources {
-    pub servers: BTreeMap<String, Arc<Server>>,
-    pub ports: BTreeMap<String, Arc<Port>>,
-    pub security_groups: BTreeMap<String, Arc<SecurityGroup>>,
+pub struct LoadBalancerTree {
+    pub balancer: LoadBalancer,
+    /// What hangs below it is read only when it is not pending.
+    pub listeners: Vec<Listener>,
+    pub pools: Vec<Pool>,
+    pub monitors: Vec<HealthMonitor>,
+    /// By pool.
+    pub members: BTreeMap<String, Vec<Member>>,
 }
 
-impl Resources {
-    pub fn insert(&mut self, resource: Resource) {
-        match resource {
-            Resource::Server(server) => drop(self.servers.insert(server.id.clone(), server)),
-            Resource::Port(port) => drop(self.ports.insert(port.id.clone(), port)),
-            Resource::SecurityGroup(group) => drop(self.security_groups.insert(group.id.clone(), group)),
-        }
-    }
+/// One sort of resource after the other: its type, its map, where its key is, and when it was made.
+macro_rules! sorts {
+    ($($variant:ident($type:ty) in $map:ident, $id:expr, $key:expr, $created:expr;)*) => {
+        /// The sorts of resources that we make.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum ResourceType { $($variant),* }
 
-    pub fn remove(&mut self, of: ResourceType, id: &str) {
-        match of {
-            ResourceType::Server => drop(self.servers.remove(id)),
-            ResourceType::Port => drop(self.ports.remove(id)),
-            ResourceType::SecurityGroup => drop(self.security_groups.remove(id)),
+        /// One resource, as the cloud describes it.
+        #[derive(Debug, Clone, PartialEq)]
+        pub enum Resource { $($variant(Arc<$type>)),* }
+
+        impl Resource {
+            /// Its sort and its id.
+            pub fn place(&self) -> (ResourceType, &str) {
+                match self {
+                    $(Self::$variant(it) => (ResourceType::$variant, it.id()),)*
+                }
+            }
+        }
+
+        /// Everything that carries one object's key.
+        #[derive(Debug, Clone, Default, PartialEq)]
+        pub struct Resources { $(pub $map: BTreeMap<String, Arc<$type>>),* }
+
+        impl Resources {
+            pub fn insert(&mut self, resource: Resource) {
+                match resource {
+                    $(Resource::$variant(it) => drop(self.$map.insert(it.id().to_owned(), it)),)*
+                }
+            }
+
+            pub fn remove(&mut self, of: ResourceType, id: &str) {
+                match of {
+                    $(ResourceType::$variant => drop(self.$map.remove(id)),)*
+                }
+            }
+
+            /// Only those whose role fits: the parts of one object do not see each other's resources.
+            #[must_use]
+            pub fn of_roles(&self, fits: impl Fn(&str) -> bool) -> Self {
+                let fits = |key: Option<OwnerKey>| key.is_some_and(|key| fits(&key.role));
+                Self {
+                    $($map: self.$map.iter().filter(|(_, it)| fits(it.owner_key())).map(|(id, it)| (id.clone(), it.clone())).collect()),*
+                }
+            }
+        }
+
+        $(impl From<$type> for Resource {
+            fn from(resource: $type) -> Self {
+                Self::$variant(Arc::new(resource))
+            }
+        }
+
+        impl Owned for $type {
+            const TYPE: ResourceType = ResourceType::$variant;
+            fn id(&self) -> &str {
+                let id: fn(&Self) -> &str = $id;
+                id(self)
+            }
+            fn owner_key(&self) -> Option<OwnerKey> {
+                let key: fn(&Self) -> Option<&str> = $key;
+                OwnerKey::find_in(key(self)?)
+            }
+            fn age(&self) -> (&str, &str) {
+                let created: fn(&Self) -> &str = $created;
+                (created(self), self.id())
+            }
+        })*
+    };
+}
+
+fn made(created_at: Option<&String>) -> &str {
+    created_at.map_or("", String::as_str)
+}
+
+sorts! {
+    Server(Server) in servers, |it| &it.id, |it| it.metadata.get(KEY_METADATA).map(String::as_str), |it| &it.created;
+    Port(Port) in ports, |it| &it.id, |it| Some(&it.description), |it| made(it.created_at.as_ref());
+    SecurityGroup(SecurityGroup) in security_groups, |it| &it.id, |it| Some(&it.description), |it| made(it.created_at.as_ref());
+    Network(Network) in networks, |it| &it.id, |it| Some(&it.description), |it| made(it.created_at.as_ref());
+    Subnet(Subnet) in subnets, |it| &it.id, |it| Some(&it.description), |it| made(it.created_at.as_ref());
+    Router(Router) in routers, |it| &it.id, |it| Some(&it.description), |it| made(it.created_at.as_ref());
+    FloatingIp(FloatingIp) in floating_ips, |it| &it.id, |it| Some(&it.description), |it| made(it.created_at.as_ref());
+    LoadBalancer(LoadBalancerTree) in load_balancers, |it| &it.balancer.id, |it| Some(&it.balancer.description), |it| &it.balancer.created_at;
+    Volume(Volume) in volumes, |it| &it.id, |it| it.metadata.get(KEY_METADATA).map(String::as_str), |it| &it.created_at;
+    Trunk(Trunk) in trunks, |it| &it.id, |it| Some(&it.description), |it| made(it.created_at.as_ref());
+}
+
+impl ResourceType {
+    /// As the service calls all of them; only those of Neutron can be tagged afterwards.
+    pub fn collection(self) -> &'static str {
+        match self {
+            Self::Port => "ports",
+            Self::SecurityGroup => "security-groups",
+            Self::Network => "networks",
+            Self::Subnet => "subnets",
+            Self::Router => "routers",
+            Self::FloatingIp => "floatingips",
+            Self::Trunk => "trunks",
+            Self::Server => "servers",
+            Self::LoadBalancer => "loadbalancers",
+            Self::Volume => "volumes",
         }
     }
 }

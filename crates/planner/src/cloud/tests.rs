@@ -96,7 +96,7 @@ fn surplus_ports_go_missing_ones_are_made_and_then_tagged() {
     for (what, present, status, expected) in [
         ("none", vec![], None, "create port port-0; create port port-1"),
         ("one", vec![port("a", "port-0", 0, "")], None, "create port port-1"),
-        ("all", vec![port("a", "port-0", 0, ""), port("b", "port-1", 0, "")], None, "tag port a blue; tag port b blue"),
+        ("all", vec![port("a", "port-0", 0, ""), port("b", "port-1", 0, "")], None, "tag Port a blue; tag Port b blue"),
         (
             "a twin, and one that nobody wants",
             vec![port("a", "port-0", 0, ""), port("a2", "port-0", 1, ""), port("z", "port-7", 0, "")],
@@ -107,7 +107,7 @@ fn surplus_ports_go_missing_ones_are_made_and_then_tagged() {
             "what is attached is never taken away",
             vec![port("a", "port-0", 0, "s"), port("z", "port-7", 0, "s"), port("b", "port-1", 0, "s")],
             Some("ACTIVE"),
-            "tag port a blue; tag port b blue",
+            "tag Port a blue; tag Port b blue",
         ),
         (
             "the server has the younger twin",
@@ -119,13 +119,13 @@ fn surplus_ports_go_missing_ones_are_made_and_then_tagged() {
             "another server, which goes, has the older twin",
             vec![port("a", "port-0", 0, "t"), port("a2", "port-0", 1, "s"), port("b", "port-1", 0, "s")],
             Some("ACTIVE"),
-            "tag port a2 blue; tag port b blue",
+            "tag Port a2 blue; tag Port b blue",
         ),
         (
             "a server may take either twin while it is built",
             vec![port("a", "port-0", 0, ""), port("a2", "port-0", 1, ""), port("b", "port-1", 0, "s")],
             Some("BUILD"),
-            "tag port a blue; tag port b blue",
+            "tag Port a blue; tag Port b blue",
         ),
         (
             "a port of a server was deleted",
@@ -271,4 +271,57 @@ fn an_identity_is_read_from_its_reference() {
         (identity.namespace.as_str(), identity.name.as_str(), identity.cloud.as_str(), identity.region),
         ("n", "creds", "openstack", None)
     );
+}
+
+#[test]
+fn every_sort_of_resource_says_whose_it_is_and_comes_and_goes() {
+    use hangar_openstack_types::{
+        CreateFloatingIp, CreateLoadBalancer, CreateNetwork, CreatePort, CreateRouter, CreateSecurityGroup,
+        CreateSubnet, CreateTrunk, CreateVolume,
+    };
+    let key = OwnerKey::new("c", "o", "r");
+    let (description, metadata) = (Some(key.describe("x")), [(KEY_METADATA.to_owned(), key.to_string())]);
+    let metadata: std::collections::BTreeMap<_, _> = metadata.into();
+    let calls = [
+        CloudCall::CreateServer(Box::new(CreateServer { metadata: metadata.clone(), ..CreateServer::default() })),
+        CloudCall::CreatePort(Box::new(CreatePort { description: description.clone(), ..CreatePort::default() })),
+        CloudCall::CreateSecurityGroup(CreateSecurityGroup {
+            description: description.clone(),
+            ..CreateSecurityGroup::default()
+        }),
+        CloudCall::CreateNetwork(Box::new(CreateNetwork {
+            description: description.clone(),
+            ..CreateNetwork::default()
+        })),
+        CloudCall::CreateSubnet(Box::new(CreateSubnet { description: description.clone(), ..CreateSubnet::default() })),
+        CloudCall::CreateRouter(Box::new(CreateRouter { description: description.clone(), ..CreateRouter::default() })),
+        CloudCall::CreateFloatingIp(Box::new(CreateFloatingIp {
+            description: description.clone(),
+            ..CreateFloatingIp::default()
+        })),
+        CloudCall::CreateLoadBalancer(Box::new(CreateLoadBalancer {
+            description: description.clone(),
+            ..CreateLoadBalancer::default()
+        })),
+        CloudCall::CreateVolume(Box::new(CreateVolume { metadata, ..CreateVolume::default() })),
+        CloudCall::CreateTrunk(Box::new(CreateTrunk { description, ..CreateTrunk::default() })),
+    ];
+    let (mut there, mut next) = (Resources::default(), 0);
+    for call in &calls {
+        crate::testing::cloud::settle(&mut there);
+        let mut ids = || {
+            next += 1;
+            format!("id-{next}")
+        };
+        let mut seen = Cloud::default();
+        let answer = crate::testing::cloud::called(&mut there, call, at(0), &mut ids);
+        seen.absorb(&Effect::Cloud(answer.clone()));
+        assert_eq!(seen.resources.of_roles(|role| role == "r"), seen.resources, "{call:?}");
+        assert_eq!(seen.resources.of_roles(|role| role != "r"), Resources::default(), "{call:?}");
+        assert_ne!(seen.resources, Resources::default(), "{call:?}");
+        let CloudAnswer::Is(resource) = answer else { panic!("{call:?}") };
+        let (of, id) = resource.place();
+        seen.absorb(&Effect::Cloud(CloudAnswer::Gone(of, id.to_owned())));
+        assert_eq!(seen.resources, Resources::default(), "{call:?}");
+    }
 }

@@ -24,7 +24,7 @@ use crate::cloud::{self, Cloud, Lookup};
 use crate::intent;
 use crate::report::{READY, ready};
 use crate::step::Effect;
-use crate::{Absorb, OwnerKey, Phase, Phases, Planner, Progress, Report, Shared};
+use crate::{Absorb, Phase, Phases, Planner, Progress, Report, Shared};
 
 pub struct OpenStackMachines;
 
@@ -178,15 +178,7 @@ fn not_built_yet(world: &World) -> Phase {
 }
 
 fn names(world: &World) -> Phase {
-    let facts = &world.facts;
-    let flavor = facts.flavor.problem("spec.flavor", "flavor");
-    let image = facts.image.problem("spec.image.filter", "image");
-    let networks = facts
-        .port_networks
-        .iter()
-        .enumerate()
-        .find_map(|(index, network)| network.problem(&format!("spec.ports[{index}].network.filter"), "network"));
-    match flavor.or(image).or(networks) {
+    match wanted::instance(world).problem("spec") {
         Some(problem) => Phase::blocked("InvalidMachineSpec", problem),
         None => Phase::Done,
     }
@@ -210,10 +202,6 @@ fn provider_id(world: &World) -> Phase {
 
 fn was_ready(world: &World) -> bool {
     Foreign::new(world.object()).is_provisioned_machine()
-}
-
-fn key(world: &World, role: &str) -> OwnerKey {
-    OwnerKey::new(world.cluster().map_or("", Object::uid), world.object().uid(), role)
 }
 
 /// By network, IPv4 first.

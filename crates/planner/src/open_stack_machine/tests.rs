@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::OwnerKey;
 use crate::cloud::{CloudCall, KEY_METADATA, PROJECT_ANNOTATION, Resource};
 use crate::testing::{
     CORE, Fake, at, changed, cluster, condition, deleting, merge, object, owner, planned, said, shared,
@@ -566,5 +567,5 @@ fn every_create_carries_the_key_of_this_machine() {
         fake.carry_out(&mut world, &step);
     }
     fake.pass(&mut world);
-    assert_eq!(fake.done, ["create port m-0", "tag port id-0001 blue", "create server m"]);
+    assert_eq!(fake.done, ["create port m-0", "tag Port id-0001 blue", "create server m"]);
 }

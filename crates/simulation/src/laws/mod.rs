@@ -189,8 +189,18 @@ impl Book {
     }
 
     fn changed(&mut self, write: &CloudWrite<'_>) {
-        const TABLES: [&str; 8] =
-            ["servers", "ports", "security_groups", "networks", "subnets", "routers", "volumes", "floating_ips"];
+        const TABLES: [&str; 10] = [
+            "servers",
+            "ports",
+            "security_groups",
+            "networks",
+            "subnets",
+            "routers",
+            "volumes",
+            "floating_ips",
+            "trunks",
+            "load_balancers",
+        ];
         if !TABLES.contains(&write.table) {
             return;
         }
