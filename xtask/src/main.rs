@@ -101,7 +101,10 @@ fn main() -> ExitCode {
 
 /// A test that takes too long for CI.
 fn ignored(root: &Path, test: &str) -> Result<()> {
-    run::to_success(run::cargo(root, &["test", "--package", "hangar", "--test", test, "--", "--ignored", "--nocapture"]))
+    run::to_success(run::cargo(
+        root,
+        &["test", "--package", "hangar", "--test", test, "--", "--ignored", "--nocapture"],
+    ))
 }
 
 fn execute(command: Command) -> Result<()> {

@@ -195,6 +195,11 @@ impl Object {
         BTreeMap::deserialize(self.get("/metadata/labels")).unwrap_or_default()
     }
 
+    /// When the API server took it in.
+    pub fn created(&self) -> Option<jiff::Timestamp> {
+        self.text("/metadata/creationTimestamp").parse().ok()
+    }
+
     pub fn finalizers(&self) -> Vec<&str> {
         self.get("/metadata/finalizers").as_array().into_iter().flatten().filter_map(Value::as_str).collect()
     }

@@ -33,6 +33,8 @@ pub fn rules() -> Vec<PolicyRule> {
     for (group, kind) in built_in() {
         rules.push(rule(group, &[format!("{}s", kind.to_lowercase())], &WRITE));
     }
+    // Which identities a namespace may use follows from its labels.
+    rules.push(rule("", &["namespaces".to_owned()], &["get"]));
     // Why a control plane does not start is in its pods alone.
     rules.push(rule("", &["pods".to_owned()], &READ));
     // Who may read metrics is for the API server to say.

@@ -123,7 +123,7 @@ pub async fn call(context: &Context, store: &ObjectKey, call: &DataStoreCall) ->
         Reason::retry("DataStoreUnusable", why)
     })?;
     context.data_stores.call(&access, call).await.map_err(|message| {
-        context.secrets.forget();
+        context.unwatched.forget();
         Reason::retry("DataStoreRefused", message)
     })
 }
@@ -156,7 +156,7 @@ async fn content(context: &Context, reference: &Value) -> Result<String, String>
     let secret = &reference["secretReference"];
     let text = |field: &str| secret[field].as_str().unwrap_or_default();
     let key = ObjectKey::new("", "Secret", text("namespace"), text("name"));
-    let found = context.secrets.get(context.management(), &key).await.map_err(|error| error.to_string())?;
+    let found = context.unwatched.get(context.management(), &key).await.map_err(|error| error.to_string())?;
     let found = found.ok_or_else(|| format!("there is no {key}"))?;
     found.secret_text(text("keyPath")).ok_or_else(|| format!("{key} has no key {}", text("keyPath")))
 }

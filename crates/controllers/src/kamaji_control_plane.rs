@@ -103,7 +103,7 @@ async fn nodes(context: &Context, world: &World<KamajiControlPlanes>) -> Option<
     }
     let cluster = ClusterName { namespace: world.object().namespace().to_owned(), name: world.cluster_name() };
     let nodes = context.tenants.nodes(&cluster).await?;
-    let joined = |node: &Object| node.text("/metadata/creationTimestamp").parse().unwrap_or(Timestamp::UNIX_EPOCH);
+    let joined = |node: &Object| node.created().unwrap_or(Timestamp::UNIX_EPOCH);
     Some(nodes.iter().map(|node| (node.name().to_owned(), joined(node))).collect())
 }
 
@@ -122,7 +122,7 @@ async fn version(context: &Context, world: &World<KamajiControlPlanes>) -> Optio
 /// Asked only when the API server's pods take longer than they usually do, for the reason is in the pods alone.
 async fn pods_wait_for(context: &Context, world: &World<KamajiControlPlanes>, now: Timestamp) -> Option<String> {
     let deployment = api_server(world).filter(|deployment| !is_available(Some(deployment)))?;
-    let created: Timestamp = deployment.text("/metadata/creationTimestamp").parse().ok()?;
+    let created = deployment.created()?;
     if now.duration_since(created) < LATE {
         return None;
     }

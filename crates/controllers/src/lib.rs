@@ -23,9 +23,9 @@ mod node_load;
 mod open_stack_cluster;
 mod open_stack_machine;
 mod provided;
-mod secrets;
 mod tenant_calls;
 mod tenant_secrets;
+mod unwatched;
 
 use std::sync::Arc;
 
@@ -49,9 +49,9 @@ use hangar_planner::open_stack_cluster::OpenStackClusters;
 use hangar_planner::open_stack_machine::OpenStackMachines;
 
 pub use etcd::{Etcd, EtcdError};
-pub use secrets::Secrets;
 pub use tenant_calls::decide as decide_request;
 pub use tenant_secrets::rewrite as rewrite_secrets;
+pub use unwatched::Unwatched;
 
 /// All controllers that there are; a program may run any subset of them.
 pub const CONTROLLERS: &[Registration<Context>] = &[
@@ -88,8 +88,8 @@ pub struct Context {
     pub keys: Arc<dyn Keys>,
     /// What tenants of data stores use.
     pub usage: data_store_usage::Usage,
-    /// Secrets that nobody labelled for us.
-    pub secrets: Secrets,
+    /// Objects that are not watched.
+    pub unwatched: Unwatched,
 }
 
 impl Context {
@@ -152,7 +152,7 @@ pub fn engine(surroundings: Surroundings) -> Engine<Context> {
         data_stores,
         keys,
         usage: data_store_usage::Usage::default(),
-        secrets: Secrets::default(),
+        unwatched: Unwatched::default(),
     };
     Engine { client, cache, changes, changed, wakes, queue, controllers, context: Arc::new(context), workers }
 }

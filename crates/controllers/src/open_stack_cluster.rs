@@ -11,8 +11,8 @@ use hangar_planner::open_stack_cluster::{Facts, OpenStackClusters, not_built_yet
 use hangar_planner::{Reason, World};
 use jiff::Timestamp;
 
-use crate::clouds::{self, Age, ClusterNetwork, Session};
-use crate::{Context, open_stack_machine};
+use crate::Context;
+use crate::clouds::{self, Age, ClusterNetwork, Session, instance};
 
 impl Controller<Context> for OpenStackClusters {
     const READS: &'static [Read] =
@@ -44,7 +44,7 @@ async fn read_facts(
     let mut resources = Resources::default();
     // What never tried a create has nothing to be found.
     if object.annotation(PROJECT_ANNOTATION).is_some() || object.is_deleting() {
-        let age = if object.is_deleting() { open_stack_machine::FRESH } else { freshness(world) };
+        let age = if object.is_deleting() { instance::FRESH } else { freshness(world) };
         resources.security_groups = project.resources(&session.cloud, object.uid(), Age::Paced(age)).await?;
     }
     let cloud = Cloud { identity, project: project.name.clone(), resources };
@@ -77,7 +77,7 @@ async fn find_network(session: &Session, world: &World<OpenStackClusters>) -> Re
 /// Once it was ready, what somebody else changed is seen when it is looked at again after a while.
 fn freshness(world: &World<OpenStackClusters>) -> Duration {
     match world.object().get("/status/ready") == true {
-        true => open_stack_machine::DRIFT,
-        false => open_stack_machine::FRESH,
+        true => instance::DRIFT,
+        false => instance::FRESH,
     }
 }

@@ -1,5 +1,7 @@
 //! Neutron: networks, subnets and ports.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -214,4 +216,7 @@ pub struct CreatePort {
     pub host_id: Option<String>,
     #[serde(rename = "binding:profile", skip_serializing_if = "Option::is_none")]
     pub profile: Option<Value>,
+    /// Attributes that only this cloud knows.
+    #[serde(flatten)]
+    pub value_specs: BTreeMap<String, Value>,
 }

@@ -4,6 +4,7 @@
 //! each credential, and one set of lists for each project, whichever credential it was read with; sessions that nobody uses are dropped.
 
 mod calls;
+pub mod instance;
 mod list;
 mod lookup;
 mod project;
@@ -184,40 +185,54 @@ impl Session {
 
 /// The session that an identity names.
 pub async fn session(context: &Context, identity: &CloudIdentity) -> Result<Arc<Session>, Reason> {
-    if !["", "Secret"].contains(&identity.kind.as_str()) {
-        let text = "cluster-wide identities (type ClusterIdentity) are not built yet; name a Secret";
-        return Err(Reason::retry("InvalidIdentity", text));
-    }
-    let place = format!("{}/{}", identity.namespace, identity.name);
-    let secret = secret(context, identity, &place).await?;
+    let secret = secret(context, &secret_key(context, identity).await?, identity).await?;
     let version = (secret.uid().to_owned(), secret.resource_version().to_owned());
     let source = (version.0, version.1, identity.cloud.clone(), identity.region.clone());
     if let Some(session) = context.clouds.open_session(&source) {
         return Ok(session);
     }
+    let place = place(identity, &secret.key());
     let invalid = |why: String| Reason::retry("InvalidIdentity", why);
     let yaml = secret.secret_text("clouds.yaml");
-    let yaml = yaml.ok_or_else(|| invalid(format!("Secret {place} has no key clouds.yaml")))?;
+    let yaml = yaml.ok_or_else(|| invalid(format!("{place} has no key clouds.yaml")))?;
     let cacert = secret.secret_text("cacert").filter(|text| text.contains("BEGIN CERTIFICATE"));
     let cacert = cacert.as_deref().map(str::as_bytes);
     let config = CloudConfig::parse(yaml.as_bytes(), &identity.cloud, cacert, identity.region.as_deref());
-    let config = config.map_err(|error| invalid(format!("Secret {place}: {error}")))?;
+    let config = config.map_err(|error| invalid(format!("{place}: {error}")))?;
     let fingerprint = config.fingerprint();
-    let session = context.clouds.session(config).map_err(|error| invalid(format!("Secret {place}: {error}")))?;
+    let session = context.clouds.session(config).map_err(|error| invalid(format!("{place}: {error}")))?;
     context.clouds.remember(source, fingerprint);
     Ok(session)
 }
 
-async fn secret(context: &Context, identity: &CloudIdentity, place: &str) -> Result<Arc<Object>, Reason> {
-    let key = ObjectKey::new("", "Secret", &identity.namespace, &identity.name);
-    match context.secrets.get(context.management(), &key).await {
-        Ok(Some(secret)) => Ok(secret),
-        Ok(None) => {
-            let text = format!("there is no Secret {place}: create it with the key clouds.yaml");
-            Err(Reason::retry("IdentityNotFound", text))
-        }
-        Err(error) => Err(Reason::retry("APIServerUnreachable", error.to_string())),
+async fn secret_key(context: &Context, identity: &CloudIdentity) -> Result<ObjectKey, Reason> {
+    if !identity.is_shared() {
+        return identity.secret();
     }
+    let shared = unwatched(context, &identity.cluster_identity()).await?;
+    let namespace = unwatched(context, &ObjectKey::new("", "Namespace", "", &identity.namespace)).await?;
+    identity.shared_secret(shared.as_deref(), namespace.as_deref())
+}
+
+async fn secret(context: &Context, key: &ObjectKey, identity: &CloudIdentity) -> Result<Arc<Object>, Reason> {
+    let missing = || {
+        let text = format!("there is no {}: create it with the key clouds.yaml", place(identity, key));
+        Reason::retry("IdentityNotFound", text)
+    };
+    unwatched(context, key).await?.ok_or_else(missing)
+}
+
+/// Users of a shared identity need not know where its Secret is.
+fn place(identity: &CloudIdentity, secret: &ObjectKey) -> String {
+    match identity.is_shared() {
+        true => format!("the Secret of {}", identity.cluster_identity()),
+        false => format!("Secret {}/{}", secret.namespace, secret.name),
+    }
+}
+
+async fn unwatched(context: &Context, key: &ObjectKey) -> Result<Option<Arc<Object>>, Reason> {
+    let found = context.unwatched.get(context.management(), key).await;
+    found.map_err(|error| Reason::retry("APIServerUnreachable", error.to_string()))
 }
 
 /// Makes one call.
@@ -232,7 +247,7 @@ pub fn refusal(context: &Context, error: &Error) -> Reason {
     let code = match error.kind {
         ErrorKind::Unauthorized => {
             // Somebody may have mended the credential.
-            context.secrets.forget();
+            context.unwatched.forget();
             "OpenStackAuthenticationFailed"
         }
         ErrorKind::Quota => "QuotaExceeded",

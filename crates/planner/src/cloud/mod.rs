@@ -5,12 +5,15 @@
 
 pub mod call;
 pub mod filter;
+pub mod identity;
 pub mod instance;
 pub mod ports;
 pub mod resources;
 pub mod rules;
 pub mod security_groups;
 pub mod server;
+pub mod trunks;
+pub mod volumes;
 
 pub use call::{CloudAnswer, CloudCall, CloudIdentity, LoadBalancerChange};
 pub use filter::Parameter;
@@ -139,4 +142,4 @@ impl Lookup {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -17,8 +17,10 @@ use crate::step::Step;
 pub const ROLE: &str = "server";
 /// Nova does not call back: while a server is built or deleted, it is looked at this often.
 pub const LOOK_AGAIN: Duration = Duration::from_millis(900);
-/// A server that failed before it ever ran is replaced after this time, so that a passing fault of the cloud heals by itself.
+/// A server that failed before it ever ran is replaced after this time, so that a passing fault of the cloud heals by itself; seconds.
 const REPLACE_FAILED_AFTER: i64 = 30;
+/// And after half the time for which it has been tried already, up to this: a fault that stays costs ever fewer servers.
+const LONGEST_PATIENCE: i64 = 1800;
 
 /// The server that counts.
 pub fn of(cloud: &Cloud) -> Option<&Nova> {
@@ -39,6 +41,8 @@ pub struct Server<'a, F> {
     pub cloud: &'a Cloud,
     /// It was ACTIVE once, and its id was handed on.
     pub was_ready: bool,
+    /// Since when there is somebody who wants it.
+    pub wanted_since: Option<Timestamp>,
     pub create: F,
 }
 
@@ -77,11 +81,17 @@ impl<F: Fn() -> CreateServer> Server<'_, F> {
     /// The reason stays visible until the server is replaced.
     fn failed(&self, server: &Nova, now: Timestamp) -> Phase {
         let created = server.created.parse::<Timestamp>();
-        let age = created.map_or(REPLACE_FAILED_AFTER, |created| now.as_second() - created.as_second());
-        if age >= REPLACE_FAILED_AFTER {
+        let since = |from: Timestamp, to: Timestamp| to.as_second() - from.as_second();
+        let tried_for = match (self.wanted_since, &created) {
+            (Some(began), Ok(created)) => since(began, *created),
+            _ => 0,
+        };
+        let patience = (tried_for / 2).clamp(REPLACE_FAILED_AFTER, LONGEST_PATIENCE);
+        let age = created.map_or(patience, |created| since(created, now));
+        if age >= patience {
             return Phase::Steps(vec![self.delete_of(server)]);
         }
-        let wait = Duration::from_secs(u64::try_from(REPLACE_FAILED_AFTER - age).unwrap_or(1).max(1));
+        let wait = Duration::from_secs(u64::try_from(patience - age).unwrap_or(1).max(1));
         Phase::Blocked(Reason {
             code: "InstanceStateError",
             message: format!("server {} failed: {}; it will be replaced", server.name, fault(server)),

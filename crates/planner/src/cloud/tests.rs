@@ -11,7 +11,7 @@ use crate::owner_key::OwnerKey;
 use crate::planner::Part;
 use crate::testing::{at, step};
 
-fn described(phase: Phase) -> String {
+pub fn described(phase: Phase) -> String {
     match phase {
         Phase::Done => "done".into(),
         Phase::Steps(steps) => steps.iter().map(step).collect::<Vec<_>>().join("; "),
@@ -45,7 +45,7 @@ fn server(id: &str, created: i64, status: &str, task: Option<&str>) -> Resource 
     }))
 }
 
-fn cloud(resources: Vec<Resource>) -> Cloud {
+pub fn cloud(resources: Vec<Resource>) -> Cloud {
     let mut cloud = Cloud::default();
     resources.into_iter().for_each(|resource| cloud.resources.insert(resource));
     cloud
@@ -218,6 +218,7 @@ fn a_server_is_made_once_and_never_anew_when_it_was_in_use() {
         let part = server::Server {
             cloud: &cloud,
             was_ready,
+            wanted_since: None,
             create: || CreateServer { name: "s".into(), ..CreateServer::default() },
         };
         assert_eq!(described(part.build(at(now))), expected, "{what}");
@@ -245,7 +246,7 @@ fn a_server_is_gone_when_the_cloud_no_longer_shows_it() {
         ),
     ] {
         let cloud = cloud(present);
-        let part = server::Server { cloud: &cloud, was_ready: true, create: CreateServer::default };
+        let part = server::Server { cloud: &cloud, was_ready: true, wanted_since: None, create: CreateServer::default };
         assert_eq!(described(part.delete(at(0))), expected, "{what}");
     }
 }

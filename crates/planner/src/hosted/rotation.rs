@@ -170,13 +170,9 @@ fn settled(secret: &Object) -> Option<Timestamp> {
     at.parse().ok().filter(|_| step == Stage::of(secret).word())
 }
 
-fn created(object: &Object) -> Option<Timestamp> {
-    object.text("/metadata/creationTimestamp").parse().ok()
-}
-
 /// When the signing authority in a Secret expires; those made before it was written down were never rotated.
 fn expires(secret: &Object) -> Option<Timestamp> {
-    moment(secret, EXPIRES_ANNOTATION).or_else(|| created(secret)?.checked_add(AUTHORITY_LIFE).ok())
+    moment(secret, EXPIRES_ANNOTATION).or_else(|| secret.created()?.checked_add(AUTHORITY_LIFE).ok())
 }
 
 /// When an authority is rotated by itself.
@@ -354,7 +350,7 @@ impl<'a> Hosting<'a> {
             return None;
         }
         let machines = self.objects.of_kind(Machine::GROUP, Machine::KIND);
-        let old = |object: &Object| created(object).is_none_or(|at| at <= settled);
+        let old = |object: &Object| object.created().is_none_or(|at| at <= settled);
         let mut names: Vec<String> =
             machines.filter(|machine| old(machine)).map(|it| format!("Machine {}", it.name())).collect();
         let Some(nodes) = &self.facts.nodes else {

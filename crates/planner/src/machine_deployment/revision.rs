@@ -33,9 +33,9 @@ impl<'a> Revisions<'a> {
 
 /// D2: only what makes a machine another machine; labels, timeouts and the like are changed in place.
 fn is_current(deployment: &Object, set: &Object, now: Timestamp) -> bool {
-    let created = set.text("/metadata/creationTimestamp").parse::<Timestamp>();
+    let created = set.created();
     let made_for = set.annotation(MADE_FOR_ANNOTATION).and_then(|text| text.parse::<Timestamp>().ok());
-    let is_older = |after| created.is_ok_and(|created| created < after) && made_for.is_none_or(|made| made < after);
+    let is_older = |after| created.is_some_and(|created| created < after) && made_for.is_none_or(|made| made < after);
     let outdated = rollout_after(deployment).is_some_and(|after| after <= now && is_older(after));
     !outdated && meaning(deployment.get("/spec/template/spec")) == meaning(set.get("/spec/template/spec"))
 }

@@ -121,7 +121,7 @@ fn startup(world: &World, machine: &Object, now: Timestamp) -> Option<(SignedDur
     if seconds == 0 {
         return None;
     }
-    let created = machine.text("/metadata/creationTimestamp").parse::<Timestamp>();
+    let created = machine.created();
     let passed = created.map_or(SignedDuration::ZERO, |at| now.duration_since(at)).min(startable(world, now));
     let left = SignedDuration::from_secs(seconds).saturating_sub(passed);
     Some((left, Illness { code: "NodeStartupTimeout", text: format!("no Node has joined within {seconds} s") }))

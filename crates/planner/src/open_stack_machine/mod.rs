@@ -1,6 +1,6 @@
-//! OpenStackMachine: one Nova server with its ports.
-//! Flows: owner -> network and bootstrap data are there -> project -> names -> ports -> server -> provider id. Holds: every create carries our key;
-//! nothing without our key is touched; on the way out the server goes before its ports.
+//! OpenStackMachine: one Nova server with its volumes, ports and trunks.
+//! Flows: owner -> network and bootstrap data are there -> names -> project -> volumes -> ports -> trunks -> server -> provider id. Holds: every create carries our key;
+//! nothing without our key is touched; on the way out the server goes first.
 
 mod wanted;
 
@@ -18,9 +18,12 @@ use hangar_openstack_types::{CreateServer, Server as Nova};
 use jiff::Timestamp;
 use serde_json::json;
 
+use crate::cloud::instance::Resolved;
 use crate::cloud::ports::Ports;
 use crate::cloud::server::{self, Server};
-use crate::cloud::{self, Cloud, Lookup};
+use crate::cloud::trunks::Trunks;
+use crate::cloud::volumes::Volumes;
+use crate::cloud::{self, Cloud};
 use crate::intent;
 use crate::report::{READY, ready};
 use crate::step::Effect;
@@ -31,17 +34,14 @@ pub struct OpenStackMachines;
 type World = crate::World<OpenStackMachines>;
 
 /// What somebody changed in the cloud is seen after this time: clouds do not call back.
-const DRIFT: Duration = Duration::from_secs(600);
+const DRIFT: Duration = Duration::from_secs(60);
 
 /// What the cloud has for this machine, and what the names in its spec mean there.
 #[derive(Debug, Clone, Default)]
 pub struct Facts {
     pub cloud: Cloud,
     pub user_data: Option<UserData>,
-    pub flavor: Lookup,
-    pub image: Lookup,
-    /// By position in spec.ports.
-    pub port_networks: Vec<Lookup>,
+    pub resolved: Resolved,
 }
 
 /// Hidden from logs: it holds a bootstrap token.
@@ -74,13 +74,15 @@ impl Planner for OpenStackMachines {
             .facts()
             .then(names)
             .then(project)
+            .part(volumes)
             .part(ports)
+            .part(trunks)
             .part(server_part)
             .then(provider_id)
     }
 
     fn delete(phases: Phases<'_, Self>) -> Phases<'_, Self> {
-        phases.facts().then(same_project).part_gone(server_part).part_gone(ports)
+        phases.facts().then(same_project).part_gone(server_part).part_gone(trunks).part_gone(ports).part_gone(volumes)
     }
 
     fn status(world: &World, progress: &Progress, report: &mut Report<OpenStackMachine>) {
@@ -126,14 +128,32 @@ fn infrastructure(world: &World) -> Option<&Object> {
     world.cluster_referenced("/spec/infrastructureRef")
 }
 
+/// One that goes has nothing any more.
+fn living_server(world: &World) -> Option<&Nova> {
+    server::of(&world.facts.cloud).filter(|server| !server::is_deleting(server))
+}
+
+fn volumes(world: &World) -> Volumes<'_> {
+    let has_server = server::of(&world.facts.cloud).is_some() || was_ready(world);
+    Volumes { cloud: &world.facts.cloud, has_server, wanted: wanted::instance(world).volumes() }
+}
+
 fn ports(world: &World) -> Ports<'_> {
-    let cloud = &world.facts.cloud;
-    let server = server::of(cloud).filter(|server| !server::is_deleting(server));
-    Ports { cloud, server, wanted: wanted::ports(world) }
+    Ports { cloud: &world.facts.cloud, server: living_server(world), wanted: wanted::instance(world).ports() }
+}
+
+fn trunks(world: &World) -> Trunks<'_> {
+    let has_server = server::of(&world.facts.cloud).is_some();
+    Trunks { cloud: &world.facts.cloud, has_server, wanted: wanted::instance(world).trunks() }
 }
 
 fn server_part(world: &World) -> Server<'_, impl Fn() -> CreateServer> {
-    Server { cloud: &world.facts.cloud, was_ready: was_ready(world), create: || wanted::server(world) }
+    Server {
+        cloud: &world.facts.cloud,
+        was_ready: was_ready(world),
+        wanted_since: world.object().created(),
+        create: || wanted::server(world),
+    }
 }
 
 fn owner(world: &World) -> Phase {
@@ -171,8 +191,8 @@ pub fn user_data_secret(world: &World) -> Option<&Object> {
 
 /// Said out loud instead of half done.
 fn not_built_yet(world: &World) -> Phase {
-    match wanted::unsupported(world) {
-        Some(what) => Phase::blocked("NotBuiltYet", what),
+    match world.typed().spec.floating_ip_pool_ref {
+        Some(_) => Phase::blocked("NotBuiltYet", "floating IP pools (spec.floatingIPPoolRef) are not built yet"),
         None => Phase::Done,
     }
 }

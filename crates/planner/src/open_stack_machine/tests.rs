@@ -5,12 +5,12 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::OwnerKey;
-use crate::cloud::{CloudCall, KEY_METADATA, PROJECT_ANNOTATION, Resource};
+use crate::cloud::instance::ResolvedPort;
+use crate::cloud::{CloudCall, KEY_METADATA, Lookup, PROJECT_ANNOTATION, Resource};
 use crate::testing::{
     CORE, Fake, at, changed, cluster, condition, deleting, merge, object, owner, planned, said, shared,
 };
-use crate::{Step, plan};
+use crate::{OwnerKey, Step, plan};
 
 const INFRA: &str = "infrastructure.cluster.x-k8s.io/v1beta1";
 const BOOT: &str = "bootstrap.cluster.x-k8s.io/v1beta2";
@@ -73,13 +73,20 @@ fn own(spec: Value) -> Value {
     own
 }
 
+fn on_network(id: &str) -> ResolvedPort {
+    ResolvedPort { network: Lookup::Found(id.into()), ..ResolvedPort::default() }
+}
+
 fn facts() -> Facts {
     Facts {
         cloud: Cloud { project: "p".into(), ..Cloud::default() },
         user_data: Some(UserData("#cloud-config".into())),
-        flavor: Lookup::Found("f".into()),
-        image: Lookup::Found("img".into()),
-        port_networks: vec![Lookup::Found("net".into())],
+        resolved: Resolved {
+            flavor: Lookup::Found("f".into()),
+            image: Lookup::Found("img".into()),
+            ports: vec![on_network("net")],
+            ..Resolved::default()
+        },
     }
 }
 
@@ -174,19 +181,22 @@ fn each_phase_of_building_says_what_it_does_or_waits_for() {
         ),
         (
             "flavor",
-            lookup(|facts| facts.flavor = Lookup::Missing { wanted: "huge".into(), known: vec!["m1.small".into()] }),
+            lookup(|facts| {
+                facts.resolved.flavor = Lookup::Missing { wanted: "huge".into(), known: vec!["m1.small".into()] }
+            }),
             "blocked InvalidMachineSpec: spec.flavor huge matches no flavor; the cloud has m1.small",
         ),
         (
             "image",
             lookup(|facts| {
-                facts.image = Lookup::Ambiguous { wanted: "x".into(), candidates: vec!["a".into(), "b".into()] }
+                facts.resolved.image =
+                    Lookup::Ambiguous { wanted: "x".into(), candidates: vec!["a".into(), "b".into()] }
             }),
             "blocked InvalidMachineSpec: spec.image.filter x matches 2 images (a, b); it must match exactly one",
         ),
         (
             "network",
-            lookup(|facts| facts.port_networks = vec![Lookup::one("x".into(), vec![])]),
+            lookup(|facts| facts.resolved.ports[0].network = Lookup::one("x".into(), vec![])),
             "blocked InvalidMachineSpec: spec.ports[0].network.filter x matches no network; it must match exactly one",
         ),
         (
@@ -245,131 +255,9 @@ fn a_user_data_secret_of_another_owner_is_not_used() {
 
 #[test]
 fn fields_that_are_not_honoured_yet_say_so() {
-    let ports = |port: Value| json!({ "ports": [{ "network": { "id": "net" } }, port] });
-    for (what, spec, expected) in [
-        ("root volume", json!({ "rootVolume": { "sizeGiB": 10 } }), "volumes (spec.rootVolume) are not built yet"),
-        (
-            "block devices",
-            json!({ "additionalBlockDevices": [{ "name": "a", "sizeGiB": 1, "storage": { "type": "Volume" } }] }),
-            "volumes (spec.additionalBlockDevices) are not built yet",
-        ),
-        (
-            "floating IP pool",
-            json!({ "floatingIPPoolRef": { "name": "p", "kind": "X", "apiGroup": "y" } }),
-            "floating IP pools (spec.floatingIPPoolRef) are not built yet",
-        ),
-        ("trunk", json!({ "trunk": true }), "trunks (spec.trunk) are not built yet"),
-        (
-            "image by reference",
-            json!({ "image": { "id": null, "imageRef": { "name": "x" } } }),
-            "images by reference (spec.image.imageRef) are not built yet",
-        ),
-        (
-            "server group filter",
-            json!({ "serverGroup": { "filter": { "name": "g" } } }),
-            "server groups by filter (spec.serverGroup.filter) are not built yet",
-        ),
-        (
-            "scheduler hints",
-            json!({ "schedulerHintAdditionalProperties": [{ "name": "a", "value": { "type": "String", "string": "x" } }] }),
-            "additional scheduler hints (spec.schedulerHintAdditionalProperties) are not built yet",
-        ),
-        (
-            "security group filter",
-            json!({ "securityGroups": [{ "filter": { "name": "g" } }] }),
-            "security groups by filter (spec.securityGroups) are not built yet; name their ids",
-        ),
-        (
-            "port profile",
-            ports(json!({ "profile": { "ovsHWOffload": true } })),
-            "port profiles (spec.ports[1].profile) are not built yet",
-        ),
-        (
-            "value specs",
-            ports(json!({ "valueSpecs": [{ "name": "a", "key": "b", "value": "c" }] })),
-            "value specs (spec.ports[1].valueSpecs) are not built yet",
-        ),
-        ("port trunk", ports(json!({ "trunk": true })), "trunks (spec.ports[1].trunk) are not built yet"),
-        (
-            "port security group filter",
-            ports(json!({ "securityGroups": [{ "filter": { "name": "g" } }] })),
-            "security groups by filter (spec.ports[1].securityGroups) are not built yet; name their ids",
-        ),
-        (
-            "fixed IP subnet filter",
-            ports(json!({ "fixedIPs": [{ "subnet": { "filter": { "name": "s" } } }] })),
-            "subnets by filter (spec.ports[1].fixedIPs) are not built yet; name their ids",
-        ),
-    ] {
-        let plan = planned(&world_of(own(spec), others()));
-        assert_eq!(said(&plan), format!("blocked NotBuiltYet: {expected}"), "{what}");
-    }
-    for (what, spec) in [
-        ("false", json!({ "trunk": false })),
-        ("empty", json!({ "additionalBlockDevices": [], "serverGroup": { "filter": {} } })),
-    ] {
-        assert_eq!(wanted::unsupported(&world_of(own(spec), others())), None, "{what}");
-    }
-}
-
-#[test]
-fn ports_have_what_the_spec_says_and_our_key() {
-    let spec = json!({ "securityGroups": [{ "id": "mine" }], "ports": [
-        { "network": { "id": "net" } },
-        { "network": { "id": "net2" }, "nameSuffix": "extra", "description": "d", "disablePortSecurity": true, "adminStateUp": false, "macAddress": "m",
-            "fixedIPs": [{ "subnet": { "id": "sub" }, "ipAddress": "10.0.0.5" }], "allowedAddressPairs": [{ "ipAddress": "10.0.0.6" }], "vnicType": "direct", "hostID": "h" },
-        { "securityGroups": [{ "id": "own" }] },
-    ] });
-    let mut world = world_of(own(spec), others());
-    world.facts.port_networks = vec![Lookup::Found("net".into()), Lookup::Found("net2".into()), Lookup::NotAsked];
-    let ports = wanted::ports(&world);
-    let find = |index: usize| OwnerKey::find_in(ports[index].create.description.as_deref().unwrap());
-    assert_eq!(find(0), Some(OwnerKey::new("c-uid", "m-uid", "port-0")));
-    assert_eq!(find(1), Some(OwnerKey::new("c-uid", "m-uid", "port-1")));
-    let first = &ports[0].create;
-    assert_eq!((first.name.as_str(), first.network_id.as_str()), ("m-0", "net"));
-    assert_eq!(first.security_groups, Some(vec!["sg".to_owned(), "mine".into()]), "the cluster's and the machine's");
-    let second = &ports[1].create;
-    assert_eq!(
-        (second.name.as_str(), second.network_id.as_str(), second.port_security_enabled),
-        ("m-extra", "net2", Some(false))
-    );
-    assert_eq!(second.security_groups, Some(vec![]), "none without port security");
-    assert!(second.description.as_deref().unwrap().starts_with("d [hangar:"));
-    assert_eq!(second.fixed_ips.as_ref().unwrap()[0].subnet_id.as_deref(), Some("sub"));
-    assert_eq!(
-        (second.vnic_type.as_deref(), second.host_id.as_deref(), second.admin_state_up),
-        (Some("direct"), Some("h"), Some(false))
-    );
-    let third = &ports[2].create;
-    assert_eq!(
-        (third.network_id.as_str(), third.security_groups.clone()),
-        ("net", Some(vec!["own".to_owned(), "mine".into()])),
-        "the cluster's network"
-    );
-    let none = world_of(own(json!({ "ports": null })), others());
-    assert_eq!(wanted::ports(&none).len(), 1, "one on the cluster's network");
-}
-
-#[test]
-fn the_server_has_what_the_spec_says_and_our_key() {
-    let spec = json!({ "serverMetadata": [{ "key": "a", "value": "b" }], "tags": ["t"], "sshKeyName": "k", "configDrive": true, "serverGroup": { "id": "g" } });
-    let world =
-        with(world_of(own(spec), others()), vec![port("p0", "port-0", ""), port("foreign", "port-7", "")], vec![]);
-    let server = wanted::server(&world);
-    assert_eq!(server.metadata[KEY_METADATA], "[hangar:c-uid/m-uid/server]");
-    assert_eq!(
-        (server.metadata["a"].as_str(), server.name.as_str(), server.flavor_id.as_str(), server.image_id.as_str()),
-        ("b", "m", "f", "img")
-    );
-    assert_eq!(
-        (server.availability_zone.as_deref(), server.key_name.as_deref(), server.config_drive),
-        (Some("nova"), Some("k"), Some(true))
-    );
-    assert_eq!(server.networks.iter().map(|network| network.port.as_deref().unwrap()).collect::<Vec<_>>(), ["p0"]);
-    assert_eq!(server.scheduler_hints["group"], "g");
-    assert_eq!(server.user_data.as_deref(), Some("I2Nsb3VkLWNvbmZpZw=="));
-    assert!(!format!("{:?}", world.facts).contains("cloud-config"), "user-data is not shown");
+    let spec = json!({ "floatingIPPoolRef": { "name": "p", "kind": "X", "apiGroup": "y" } });
+    let plan = planned(&world_of(own(spec), others()));
+    assert_eq!(said(&plan), "blocked NotBuiltYet: floating IP pools (spec.floatingIPPoolRef) are not built yet");
 }
 
 #[test]
@@ -499,6 +387,27 @@ fn a_server_that_failed_before_it_ran_is_replaced_and_says_why_until_then() {
     assert_eq!(said(&plan(&world(), at(30))), "delete Server s");
     let ran = with(world_of(provisioned(own(json!({}))), others()), vec![port("p0", "port-0", "s")], vec![failed()]);
     assert_eq!(said(&plan(&ran, at(3000))), "blocked InstanceStateError: server m failed: No valid host");
+}
+
+/// A fault that stays must not cost a server every half minute for ever.
+#[test]
+fn a_server_that_fails_again_and_again_is_replaced_ever_less_often() {
+    let mut made = vec![0];
+    let mut now = 0;
+    while now < 20_000 {
+        let failed = NovaServer { created: at(*made.last().unwrap()).to_string(), ..server("s", "ERROR") };
+        let mut own = own(json!({}));
+        own["metadata"]["creationTimestamp"] = at(0).to_string().into();
+        let world = with(world_of(own, others()), vec![port("p0", "port-0", "s")], vec![failed]);
+        match said(&plan(&world, at(now))).as_str() {
+            "delete Server s" => made.push(now),
+            _ => now += 1,
+        }
+    }
+    assert_eq!(made[..5], [0, 30, 60, 90, 135]);
+    let pauses: Vec<i64> = made.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert_eq!(pauses.iter().max(), Some(&1800), "{pauses:?}");
+    assert!(made.len() < 30, "{made:?}");
 }
 
 /// Runs passes over a cloud that forgets nothing; before and after each step the process may die.

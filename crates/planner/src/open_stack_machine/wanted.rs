@@ -1,40 +1,37 @@
-//! The ports and the server that a machine wants: its spec, in its cluster's network and groups.
+//! The server that a machine wants: its spec, in its cluster's network and groups.
 
 use hangar_api::Object;
 use hangar_openstack_types::CreateServer;
 
 use super::{World, infrastructure, machine};
-use crate::cloud::instance::{self, Instance};
-use crate::cloud::ports::WantedPort;
+use crate::cloud::instance::Instance;
 
 pub fn instance(world: &World) -> Instance<'_> {
     let facts = &world.facts;
     let of_cluster = |pointer| infrastructure(world).map_or("", |cluster| cluster.text(pointer));
+    let list = |pointer| {
+        let list = infrastructure(world).and_then(|cluster| cluster.get(pointer).as_array());
+        list.map_or(&[][..], Vec::as_slice).iter()
+    };
+    // Only where the user chose among the subnets of the network; else Neutron may.
+    let is_chosen = list("/spec/subnets").len() > 0;
+    let subnets = list("/status/network/subnets").filter(|_| is_chosen).filter_map(|subnet| subnet["id"].as_str());
     Instance {
         spec: &world.typed().spec,
+        resolved: &facts.resolved,
         name: world.object().name(),
         cluster_name: world.cluster().map_or("", Object::name),
         cluster_uid: world.cluster().map_or("", Object::uid),
         object_uid: world.object().uid(),
         network_id: of_cluster("/status/network/id"),
+        subnet_ids: subnets.collect(),
         managed_group: of_cluster("/status/workerSecurityGroup/id"),
         zone: machine(world).map_or("", |machine| machine.text("/spec/failureDomain")),
+        tags: list("/spec/tags").filter_map(|tag| tag.as_str()).map(str::to_owned).collect(),
         user_data: facts.user_data.as_ref().map(|data| data.0.as_str()),
-        flavor: &facts.flavor,
-        image: &facts.image,
-        port_networks: &facts.port_networks,
     }
 }
 
-pub fn ports(world: &World) -> Vec<WantedPort> {
-    instance(world).ports()
-}
-
 pub fn server(world: &World) -> CreateServer {
-    instance(world).server(&world.facts.cloud.resources.ports)
-}
-
-/// What the spec asks for and nobody makes yet; the first of it.
-pub fn unsupported(world: &World) -> Option<String> {
-    instance::unsupported(world.object().get("/spec"), "spec")
+    instance(world).server(&world.facts.cloud.resources)
 }

@@ -1,4 +1,5 @@
-//! Secrets that nobody labelled for us (a cloud's credentials, a datastore's keys): read when needed, and kept for a while.
+//! Objects that are not watched: Secrets that nobody labelled for us (a cloud's credentials, a datastore's keys), shared identities, namespaces.
+//! They are read when needed, and kept for a while.
 //!
 //! Holds: many passes cost one request; what somebody mended is seen after [`AGE`] at the latest, and at once after a refusal.
 
@@ -14,24 +15,24 @@ use tokio::time::Instant;
 const AGE: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
-pub struct Secrets(Mutex<BTreeMap<ObjectKey, (Instant, Arc<Object>)>>);
+pub struct Unwatched(Mutex<BTreeMap<ObjectKey, (Instant, Arc<Object>)>>);
 
-impl Secrets {
+impl Unwatched {
     fn known(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, (Instant, Arc<Object>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The Secret, if it is there; one that is not there is asked for each time.
+    /// The object, if it is there; one that is not there is asked for each time.
     pub async fn get(&self, management: &Management, key: &ObjectKey) -> Result<Option<Arc<Object>>, ApiError> {
         self.known().retain(|_, (at, _)| at.elapsed() < AGE);
-        let known = self.known().get(key).map(|(_, secret)| secret.clone());
+        let known = self.known().get(key).map(|(_, object)| object.clone());
         if known.is_some() {
             return Ok(known);
         }
         let read_at = Instant::now();
         let found = management.get(key).await?.map(Arc::new);
-        if let Some(secret) = &found {
-            self.known().insert(key.clone(), (read_at, secret.clone()));
+        if let Some(object) = &found {
+            self.known().insert(key.clone(), (read_at, object.clone()));
         }
         Ok(found)
     }
