@@ -19,12 +19,17 @@ const OTHERS_KEY: &str =
     "made elsewhere [hangar:00000000-0000-4000-8000-00000000000a/00000000-0000-4000-8000-00000000000b/port-0]";
 
 impl Simulation {
-    /// A server, ports, a security group and a network; a Secret, a ConfigMap and a Machine.
-    pub(crate) async fn plant_foreign(&self) {
+    /// For what people do in the cloud.
+    pub fn cloud_client(&self) -> Cloud {
         let config =
             CloudConfig::parse(self.cloud.clouds_yaml("http://cloud.test").as_bytes(), "openstack", None, None)
                 .unwrap();
-        let cloud = Cloud::new(config, self.cloud.transport());
+        Cloud::new(config, self.cloud.transport())
+    }
+
+    /// A server, ports, a security group and a network; a Secret, a ConfigMap and a Machine.
+    pub(crate) async fn plant_foreign(&self) {
+        let cloud = self.cloud_client();
         let port = |name: &str, description: &str| CreatePort {
             network_id: starter::NETWORK_ID.to_owned(),
             name: name.to_owned(),

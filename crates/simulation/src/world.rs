@@ -161,23 +161,38 @@ impl Simulation {
 
     /// The same under another name.
     pub async fn apply_cluster(&self, name: &str) {
+        self.apply_changed(name, |_| ()).await;
+    }
+
+    /// A data store, and what is not Hangar's.
+    async fn prepare(&self) {
         if self.management.get("kamaji.clastix.io", "DataStore", "", "default").is_none() {
             if self.lawful {
                 self.plant_foreign().await;
             }
             self.apply(&manifests::data_store((self.clock)())).await;
         }
-        for object in manifests::cluster(name, &self.cloud.clouds_yaml("http://cloud.test")) {
-            self.apply(&object).await;
-        }
+    }
+
+    /// The same, with documents that a user has changed.
+    pub async fn apply_changed(&self, name: &str, change: impl Fn(&mut Value)) {
+        self.prepare().await;
+        self.apply_documents(name, change).await;
     }
 
     /// A cluster whose control plane chooses its user in the data store.
     pub async fn apply_named_tenant(&self, name: &str, user: &str) {
-        for mut object in manifests::cluster(name, &self.cloud.clouds_yaml("http://cloud.test")) {
+        let choose = |object: &mut Value| {
             if object["kind"] == "KamajiControlPlane" {
                 object["spec"]["dataStoreUsername"] = user.into();
             }
+        };
+        self.apply_documents(name, choose).await;
+    }
+
+    async fn apply_documents(&self, name: &str, change: impl Fn(&mut Value)) {
+        for mut object in manifests::cluster(name, &self.cloud.clouds_yaml("http://cloud.test")) {
+            change(&mut object);
             self.apply(&object).await;
         }
     }

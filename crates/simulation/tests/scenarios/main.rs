@@ -12,6 +12,7 @@ mod health;
 mod joining;
 mod kills;
 mod leaders;
+mod machine_shapes;
 mod pause;
 mod quota;
 mod rollout;

@@ -1,0 +1,149 @@
+//! Machines with everything that their spec can ask for: disks, trunks, groups by name. Killed between any two steps, with answers that get lost: nothing is made twice,
+//! nothing is left.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hangar_engine::pass::StepHook;
+use hangar_openstack::wire::CreateSecurityGroup;
+use hangar_simulation::chance::Die;
+use hangar_simulation::{CLUSTER, Simulation};
+use serde_json::{Value, json};
+
+/// The example, whose machines have two volumes, a local disk, a trunk, and groups that are found by name.
+async fn apply(simulation: &Simulation) {
+    let cloud = simulation.cloud_client();
+    let group = CreateSecurityGroup { name: "extra".into(), ..CreateSecurityGroup::default() };
+    let group = cloud.create_security_group(&group).await.unwrap();
+    let together = cloud.create_server_group("together", "soft-anti-affinity").await.unwrap();
+    simulation.laws.is_foreign_resource("security_groups", &group.id);
+    simulation.laws.is_foreign_resource("server_groups", &together.id);
+    simulation.apply_changed(CLUSTER, shape).await;
+}
+
+fn shape(object: &mut Value) {
+    if object["kind"] != "OpenStackMachineTemplate" {
+        return;
+    }
+    let spec = &mut object["spec"]["template"]["spec"];
+    spec["rootVolume"] = json!({ "sizeGiB": 20, "availabilityZone": { "from": "Name", "name": "nova" } });
+    spec["additionalBlockDevices"] = json!([
+        { "name": "data", "sizeGiB": 5, "storage": { "type": "Volume" } },
+        { "name": "scratch", "sizeGiB": 2, "storage": { "type": "Local" } },
+    ]);
+    spec["securityGroups"] = json!([{ "filter": { "name": "extra" } }]);
+    spec["serverGroup"] = json!({ "filter": { "name": "together" } });
+    spec["trunk"] = true.into();
+    spec["tags"] = json!(["team-a"]);
+    spec["schedulerHintAdditionalProperties"] =
+        json!([{ "name": "near", "value": { "type": "String", "string": "rack-1" } }]);
+    spec["ports"] = json!([{
+        "network": { "filter": { "name": "demo-net" } },
+        "fixedIPs": [{ "subnet": { "filter": { "name": "demo-subnet" } } }],
+    }]);
+}
+
+fn counts(simulation: &Simulation) -> [usize; 4] {
+    ["server", "port", "volume", "trunk"].map(|kind| simulation.in_cloud(kind).len())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_with_disks_trunks_and_names_by_filter_comes_grows_and_goes() {
+    let mut simulation = Simulation::new(201);
+    simulation.start(None);
+    apply(&simulation).await;
+    simulation.becomes_available(1).await;
+    assert_eq!(counts(&simulation), [1, 1, 2, 1]);
+    let cloud = simulation.cloud_client();
+    let ours = simulation.in_cloud("server").remove(0);
+    let server = cloud.server(&ours.id).await.unwrap();
+    assert_eq!(server.image, None, "it boots from its volume");
+    let port = simulation.in_cloud("port").remove(0);
+    let ports = cloud.ports(&hangar_openstack::PortQuery::default()).await.unwrap();
+    let port = ports.into_iter().find(|it| it.id == port.id).unwrap();
+    assert_eq!((port.tags.as_slice(), port.security_groups.len()), (&["team-a".to_owned()][..], 2));
+    let names: Vec<String> = simulation.in_cloud("volume").into_iter().map(|volume| volume.name).collect();
+    assert!(
+        names.contains(&format!("{}-root", ours.name)) && names.contains(&format!("{}-data", ours.name)),
+        "{names:?}"
+    );
+    simulation.scale(3);
+    simulation.becomes_available(3).await;
+    assert_eq!(counts(&simulation), [3, 3, 6, 3]);
+    simulation.scale(1);
+    simulation.becomes_available(1).await;
+    simulation.until("the disks of the others are gone", || counts(&simulation) == [1, 1, 2, 1]).await;
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
+
+/// A life with a death at the given call of the hook; how many calls there were.
+async fn live_and_die(at: Option<u64>) -> u64 {
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = count.clone();
+    let hook: StepHook = Arc::new(move |_, _| Some(counted.fetch_add(1, Ordering::Relaxed)) == at);
+    let mut simulation = Simulation::new(202);
+    simulation.start(Some(hook));
+    apply(&simulation).await;
+    simulation.becomes_available(1).await;
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+    count.load(Ordering::Relaxed)
+}
+
+fn run<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(work)
+}
+
+/// Steps of others are tried elsewhere: those of the machine are at the end of coming and at the beginning of going.
+#[test]
+fn a_death_at_any_third_step_leaves_no_disk_and_no_trunk() {
+    let all = run(live_and_die(None));
+    for at in (1..all).step_by(3) {
+        println!("death at call {at} of {all}");
+        run(live_and_die(Some(at)));
+    }
+}
+
+#[test]
+fn lost_answers_make_no_disk_twice() {
+    for seed in 211..217 {
+        run(async {
+            let mut simulation = Simulation::new(seed);
+            simulation.laws.excuse_duplicates();
+            apply(&simulation).await;
+            let die = Die::new(seed);
+            simulation.cloud.set_fault_hook(Arc::new(move |call| match die.throw() {
+                0..200 if call.method != "GET" => hangar_simulator::Fault::After,
+                200..300 if call.method != "GET" => hangar_simulator::Fault::Before,
+                _ => hangar_simulator::Fault::None,
+            }));
+            simulation.start(None);
+            simulation.becomes_available(1).await;
+            simulation.until("there is one of each", || counts(&simulation) == [1, 1, 2, 1]).await;
+            simulation.delete_cluster().await;
+            simulation.stop().await;
+        });
+    }
+}
+
+/// Cinder says no for a while: the reason is seen, and it heals by itself.
+#[tokio::test(start_paused = true)]
+async fn volumes_that_cannot_be_made_are_named_and_made_later() {
+    let mut simulation = Simulation::new(203);
+    apply(&simulation).await;
+    simulation.cloud.set_fault_hook(Arc::new(|call| match call.service.as_str() {
+        "volume" if call.method == "POST" => hangar_simulator::Fault::Before,
+        _ => hangar_simulator::Fault::None,
+    }));
+    simulation.start(None);
+    let said = |simulation: &Simulation| {
+        let machines = simulation.management.list("infrastructure.cluster.x-k8s.io", "OpenStackMachine");
+        machines.iter().any(|machine| machine["status"]["conditions"].to_string().contains("cinder"))
+    };
+    simulation.until("the machine says why", || said(&simulation)).await;
+    simulation.cloud.set_fault_hook(Arc::new(|_| hangar_simulator::Fault::None));
+    simulation.becomes_available(1).await;
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
