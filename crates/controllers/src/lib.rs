@@ -11,6 +11,7 @@ pub mod data_store_usage;
 pub mod data_stores;
 mod etcd;
 mod executor;
+mod ip_address_claim;
 mod issue;
 mod kamaji_control_plane;
 mod kubeadm_config;
@@ -21,6 +22,7 @@ mod machine_set;
 mod node_calls;
 mod node_load;
 mod open_stack_cluster;
+mod open_stack_floating_ip_pool;
 mod open_stack_machine;
 mod provided;
 mod tenant_calls;
@@ -39,6 +41,7 @@ use hangar_engine::tenants::Tenants;
 use hangar_pki::Keys;
 use hangar_planner::cluster::Clusters;
 use hangar_planner::data_store::DataStores;
+use hangar_planner::ip_address_claim::IPAddressClaims;
 use hangar_planner::kamaji_control_plane::KamajiControlPlanes;
 use hangar_planner::kubeadm_config::KubeadmConfigs;
 use hangar_planner::machine::Machines;
@@ -46,6 +49,7 @@ use hangar_planner::machine_deployment::MachineDeployments;
 use hangar_planner::machine_health_check::MachineHealthChecks;
 use hangar_planner::machine_set::MachineSets;
 use hangar_planner::open_stack_cluster::OpenStackClusters;
+use hangar_planner::open_stack_floating_ip_pool::OpenStackFloatingIPPools;
 use hangar_planner::open_stack_machine::OpenStackMachines;
 
 pub use etcd::{Etcd, EtcdError};
@@ -63,6 +67,8 @@ pub const CONTROLLERS: &[Registration<Context>] = &[
     of::<KubeadmConfigs>(),
     of::<OpenStackClusters>(),
     of::<OpenStackMachines>(),
+    of::<OpenStackFloatingIPPools>(),
+    of::<IPAddressClaims>(),
     of::<KamajiControlPlanes>(),
     of::<DataStores>(),
 ];

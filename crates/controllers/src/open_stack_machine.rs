@@ -1,11 +1,13 @@
 //! OpenStackMachine: reads its server and what hangs on it from the project's lists, and what the names in its spec mean.
 
-use hangar_api::{Object, ObjectKey, kinds};
+use hangar_api::{Kind, Object, ObjectKey, kinds};
 use hangar_engine::pass::Controller;
-use hangar_engine::reads::{Read, cluster, named, owner, read, reference};
-use hangar_openstack::Error;
+use hangar_engine::reads::{Hop, Read, cluster, named, owner, read, reference};
+use hangar_openstack::{Error, FloatingIp, FloatingIpQuery};
 use hangar_planner::cloud::{Cloud, CloudIdentity, server};
-use hangar_planner::open_stack_machine::{Facts, OpenStackMachines, UserData, ready_to_start, user_data_secret};
+use hangar_planner::open_stack_machine::{
+    Facts, OpenStackMachines, UserData, floating_ip, ready_to_start, user_data_secret,
+};
 use hangar_planner::{Reason, World};
 use jiff::Timestamp;
 
@@ -17,11 +19,18 @@ fn user_data(machine: &Object) -> Option<ObjectKey> {
     (!name.is_empty()).then(|| ObjectKey::new("", "Secret", machine.namespace(), name))
 }
 
+const CLAIM: Hop = named(kinds::IPAddressClaim::GROUP, kinds::IPAddressClaim::KIND, floating_ip::claim);
+
 impl Controller<Context> for OpenStackMachines {
     const READS: &'static [Read] = &[
         read(&[owner::<kinds::Machine>()], &["/spec/bootstrap", "/spec/failureDomain"]),
         read(&[owner::<kinds::Machine>(), named("", "Secret", user_data)], &["/data"]),
         read(&[cluster()], &[]),
+        read(&[CLAIM], &["/status/addressRef"]),
+        read(
+            &[CLAIM, named(kinds::IPAddress::GROUP, kinds::IPAddress::KIND, floating_ip::address_of)],
+            &["/spec/address"],
+        ),
         read(
             &[cluster(), reference("/spec/infrastructureRef")],
             &[
@@ -69,11 +78,24 @@ async fn read_facts(
     }
     // Once there is a server, its names have served their purpose.
     if server::of(&cloud).is_some() {
-        return Ok(Facts { cloud, ..Facts::default() });
+        let floating_ip = floating_ip_of(session, world).await?;
+        return Ok(Facts { cloud, floating_ip, ..Facts::default() });
     }
     Ok(Facts {
+        floating_ip: None,
         user_data: user_data_secret(world).and_then(|secret| secret.secret_text("value")).map(UserData),
         resolved: instance::resolve(session, &world.typed().spec, None).await?,
         cloud,
     })
+}
+
+/// The pool may be another provider's: it is found by its address alone.
+async fn floating_ip_of(session: &Session, world: &World<OpenStackMachines>) -> Result<Option<FloatingIp>, Error> {
+    let Some(address) = floating_ip::address(world) else { return Ok(None) };
+    let query = FloatingIpQuery {
+        floating_ip_address: Some(address.to_owned()),
+        project_id: Some(session.cloud.project_id().await?),
+        ..FloatingIpQuery::default()
+    };
+    Ok(session.cloud.floating_ips(&query).await?.into_iter().next())
 }

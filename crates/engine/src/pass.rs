@@ -122,6 +122,9 @@ async fn run<C: Controller<X>, X: Executor>(context: &X, key: &ObjectKey) -> Res
         passes.metrics.gauges(key, vec![]);
         return Ok(Outcome::Settled);
     };
+    if !C::is_ours(&object) {
+        return Ok(Outcome::Settled);
+    }
     if let Some(why) = paused(passes, &object) {
         let paused = Condition::new(PAUSED, Status::True, PAUSED, why);
         return passes.amend(&object, conditions::amended::<C::Kind>(&object, paused, (passes.clock)())).await;

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use hangar_api::Kind;
+use hangar_api::{Kind, Object};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -29,6 +29,11 @@ pub trait Planner: Sized + Send + Sync + 'static {
     const CONDITIONS: &'static [&'static str] = &[];
     /// Whether progress is reported as the condition Ready, unless the planner writes its own.
     const READY: bool = true;
+
+    /// Whether it is for us to reconcile: an object of the kind that is another controller's is neither held nor spoken of.
+    fn is_ours(_object: &Object) -> bool {
+        true
+    }
 
     fn build(phases: Phases<'_, Self>) -> Phases<'_, Self>;
 

@@ -2,6 +2,7 @@
 //! Flows: owner -> network and bootstrap data are there -> names -> project -> volumes -> ports -> trunks -> server -> provider id. Holds: every create carries our key;
 //! nothing without our key is touched; on the way out the server goes first.
 
+pub mod floating_ip;
 mod wanted;
 
 use std::time::Duration;
@@ -14,7 +15,7 @@ use hangar_api::kinds::{
 };
 use hangar_api::names::OPENSTACK_MACHINE_FINALIZER;
 use hangar_api::{Object, Owner, references};
-use hangar_openstack_types::{CreateServer, Server as Nova};
+use hangar_openstack_types::{CreateServer, FloatingIp, Server as Nova};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -23,7 +24,7 @@ use crate::cloud::ports::Ports;
 use crate::cloud::server::{self, Server};
 use crate::cloud::trunks::Trunks;
 use crate::cloud::volumes::Volumes;
-use crate::cloud::{self, Cloud};
+use crate::cloud::{self, Cloud, CloudAnswer, Resource};
 use crate::intent;
 use crate::report::{READY, ready};
 use crate::step::Effect;
@@ -42,6 +43,8 @@ pub struct Facts {
     pub cloud: Cloud,
     pub user_data: Option<UserData>,
     pub resolved: Resolved,
+    /// The one with the address that its claim was given.
+    pub floating_ip: Option<FloatingIp>,
 }
 
 /// Hidden from logs: it holds a bootstrap token.
@@ -57,6 +60,9 @@ impl std::fmt::Debug for UserData {
 impl Absorb for Facts {
     fn absorb(&mut self, effect: &Effect) {
         self.cloud.absorb(effect);
+        if let Effect::Cloud(CloudAnswer::Is(Resource::FloatingIp(ip))) = effect {
+            self.floating_ip = Some(FloatingIp::clone(ip));
+        }
     }
 }
 
@@ -70,19 +76,27 @@ impl Planner for OpenStackMachines {
         phases
             .then(owner)
             .then(ready_to_start)
-            .then(not_built_yet)
             .facts()
             .then(names)
             .then(project)
+            .then(floating_ip::claimed)
             .part(volumes)
             .part(ports)
             .part(trunks)
             .part(server_part)
             .then(provider_id)
+            .then(floating_ip::bound)
     }
 
     fn delete(phases: Phases<'_, Self>) -> Phases<'_, Self> {
-        phases.facts().then(same_project).part_gone(server_part).part_gone(trunks).part_gone(ports).part_gone(volumes)
+        phases
+            .then(floating_ip::unclaimed)
+            .facts()
+            .then(same_project)
+            .part_gone(server_part)
+            .part_gone(trunks)
+            .part_gone(ports)
+            .part_gone(volumes)
     }
 
     fn status(world: &World, progress: &Progress, report: &mut Report<OpenStackMachine>) {
@@ -187,14 +201,6 @@ pub fn user_data_secret(world: &World) -> Option<&Object> {
         secret.owners().iter().any(made_by)
     });
     ours.then_some(secret)
-}
-
-/// Said out loud instead of half done.
-fn not_built_yet(world: &World) -> Phase {
-    match world.typed().spec.floating_ip_pool_ref {
-        Some(_) => Phase::blocked("NotBuiltYet", "floating IP pools (spec.floatingIPPoolRef) are not built yet"),
-        None => Phase::Done,
-    }
 }
 
 fn names(world: &World) -> Phase {

@@ -81,6 +81,7 @@ fn facts() -> Facts {
     Facts {
         cloud: Cloud { project: "p".into(), ..Cloud::default() },
         user_data: Some(UserData("#cloud-config".into())),
+        floating_ip: None,
         resolved: Resolved {
             flavor: Lookup::Found("f".into()),
             image: Lookup::Found("img".into()),
@@ -254,10 +255,60 @@ fn a_user_data_secret_of_another_owner_is_not_used() {
 }
 
 #[test]
-fn fields_that_are_not_honoured_yet_say_so() {
-    let spec = json!({ "floatingIPPoolRef": { "name": "p", "kind": "X", "apiGroup": "y" } });
-    let plan = planned(&world_of(own(spec), others()));
-    assert_eq!(said(&plan), "blocked NotBuiltYet: floating IP pools (spec.floatingIPPoolRef) are not built yet");
+fn a_floating_ip_is_claimed_early_and_bound_to_the_first_port() {
+    const IPAM: &str = "ipam.cluster.x-k8s.io/v1beta2";
+    let spec = || json!({ "floatingIPPoolRef": { "name": "p", "kind": "OpenStackFloatingIPPool", "apiGroup": "infrastructure.cluster.x-k8s.io" } });
+    let claim = |given: Value| {
+        let mut claim = object(IPAM, "IPAddressClaim", "m-floating-ip-address", given);
+        claim["metadata"]["ownerReferences"] = json!([{ "apiVersion": INFRA, "kind": "OpenStackMachine", "name": "m", "uid": "m-uid", "controller": true, "blockOwnerDeletion": true }]);
+        claim
+    };
+    let address = object(IPAM, "IPAddress", "x", json!({ "spec": { "address": "9.9.9.1" } }));
+    let ip =
+        |port: Option<&str>| FloatingIp { id: "f".into(), port_id: port.map(str::to_owned), ..FloatingIp::default() };
+    let plan = planned(&world_of(own(spec()), others()));
+    let [Step::Create(made)] = &plan.steps[..] else { panic!("{plan:?}") };
+    assert_eq!((made.name(), made.text("/spec/poolRef/name")), ("m-floating-ip-address", "p"));
+    let mut settled = claim(json!({}));
+    merge(&mut settled, &made.0);
+    let named = |given: &Value| {
+        let mut claim = settled.clone();
+        merge(&mut claim, given);
+        claim
+    };
+    let given = named(&json!({ "status": { "addressRef": { "name": "x" } } }));
+    for (what, claim, floating_ip, expected) in [
+        (
+            "no address yet",
+            named(&json!({})),
+            None,
+            "wait WaitingForFloatingIP: waiting for IPAddressClaim n/m-floating-ip-address to be given an address",
+        ),
+        (
+            "of no use in this project",
+            given.clone(),
+            None,
+            "blocked FloatingIPError: the project has no floating IP 9.9.9.1, which IPAddressClaim n/m-floating-ip-address was given",
+        ),
+        ("free", given.clone(), Some(ip(None)), "bind floating IP f to p0"),
+        ("bound", given.clone(), Some(ip(Some("p0"))), "done"),
+        (
+            "bound elsewhere",
+            given,
+            Some(ip(Some("other"))),
+            "blocked FloatingIPError: floating IP 9.9.9.1 is bound to port other: unbind it, or let the pool give another address",
+        ),
+    ] {
+        let mut all = others();
+        all.extend([claim, address.clone()]);
+        let world = world_of(provisioned(own(spec())), all);
+        let mut world = with(world, vec![port("p0", "port-0", "s")], vec![server("s", "ACTIVE")]);
+        world.facts.floating_ip = floating_ip;
+        assert_eq!(said(&planned(&world)), expected, "{what}");
+    }
+    let mut world = world_of(own(spec()), [others(), vec![settled.clone()]].concat());
+    world = deleting(world, Some(OPENSTACK_MACHINE_FINALIZER));
+    assert_eq!(said(&planned(&world)), "delete IPAddressClaim n/m-floating-ip-address");
 }
 
 #[test]

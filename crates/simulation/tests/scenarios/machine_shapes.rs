@@ -147,3 +147,60 @@ async fn volumes_that_cannot_be_made_are_named_and_made_later() {
     simulation.delete_cluster().await;
     simulation.stop().await;
 }
+
+const POOL: &str = "OpenStackFloatingIPPool";
+
+/// The example, whose machines have a floating IP from a pool.
+async fn apply_with_pool(simulation: &Simulation) {
+    let identity = json!({ "name": CLUSTER, "cloudName": "openstack" });
+    simulation
+        .apply(&json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1alpha1", "kind": POOL,
+            "metadata": { "name": "public", "namespace": "default" },
+            "spec": { "identityRef": identity, "reclaimPolicy": "Delete" },
+        }))
+        .await;
+    let change = |object: &mut Value| {
+        if object["kind"] == "OpenStackMachineTemplate" {
+            let pool = json!({ "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": POOL, "name": "public" });
+            object["spec"]["template"]["spec"]["floatingIPPoolRef"] = pool;
+        }
+    };
+    simulation.apply_changed(CLUSTER, change).await;
+}
+
+async fn bound(simulation: &Simulation) -> usize {
+    let all = simulation.cloud_client().floating_ips(&hangar_openstack::FloatingIpQuery::default()).await.unwrap();
+    all.iter().filter(|ip| ip.port_id.is_some()).count()
+}
+
+async fn pool_life(seed: u64, hook: Option<StepHook>) {
+    let mut simulation = Simulation::new(seed);
+    simulation.start(hook);
+    apply_with_pool(&simulation).await;
+    simulation.becomes_available(1).await;
+    simulation.scale(3);
+    simulation.becomes_available(3).await;
+    assert_eq!((bound(&simulation).await, simulation.in_cloud("floating-ip").len()), (3, 3));
+    simulation.scale(1);
+    simulation.becomes_available(1).await;
+    simulation.until("the floating IPs of the others go back", || simulation.in_cloud("floating-ip").len() == 1).await;
+    // It waits for the last claim.
+    simulation.management.delete("infrastructure.cluster.x-k8s.io", POOL, "default", "public");
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn machines_get_floating_ips_from_a_pool_and_give_them_back() {
+    pool_life(221, None).await;
+}
+
+#[test]
+fn a_death_at_any_tenth_step_loses_no_floating_ip() {
+    for at in (1..300).step_by(10) {
+        let count = AtomicU64::new(0);
+        let hook: StepHook = Arc::new(move |_, _| count.fetch_add(1, Ordering::Relaxed) == at);
+        run(pool_life(222, Some(hook)));
+    }
+}
