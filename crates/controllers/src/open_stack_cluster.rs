@@ -1,4 +1,4 @@
-//! OpenStackCluster: reads network, subnets, groups and zones from the cloud.
+//! OpenStackCluster: reads what it has in the project, and what the names in its spec mean.
 
 use std::time::Duration;
 
@@ -6,13 +6,26 @@ use hangar_api::kinds;
 use hangar_engine::pass::Controller;
 use hangar_engine::reads::{Read, cluster, members, read};
 use hangar_openstack::Error;
-use hangar_planner::cloud::{Cloud, CloudIdentity, PROJECT_ANNOTATION, Parameter, Resources};
-use hangar_planner::open_stack_cluster::{Facts, OpenStackClusters, not_built_yet};
+use hangar_planner::cloud::{Cloud, CloudIdentity, PROJECT_ANNOTATION, Resources};
+use hangar_planner::open_stack_cluster::{
+    Facts, Found, OpenStackClusters, bastion_enabled, is_managed, needs_floating_ips, needs_load_balancers, owner,
+};
 use hangar_planner::{Reason, World};
 use jiff::Timestamp;
 
 use crate::Context;
-use crate::clouds::{self, Age, ClusterNetwork, Session, instance};
+use crate::clouds::instance::{self, FRESH};
+use crate::clouds::{self, Age, Project, Session};
+
+mod leftovers;
+mod names;
+
+/// What somebody else did to a resource that was ready is seen after this time: one list for each sort and project, however many clusters are in it.
+const DRIFT: Duration = Duration::from_secs(55);
+/// What names mean hardly ever changes.
+const NAMES: Duration = Duration::from_secs(590);
+
+type Clusters = World<OpenStackClusters>;
 
 impl Controller<Context> for OpenStackClusters {
     const READS: &'static [Read] =
@@ -20,8 +33,8 @@ impl Controller<Context> for OpenStackClusters {
 
     async fn facts(context: &Context, world: &World<Self>, _now: Timestamp) -> Result<Facts, Reason> {
         let object = world.object();
-        // Before it has an owner and where nothing is built there is nothing to ask the cloud for.
-        let builds = world.cluster().is_some() && not_built_yet(world).is_done();
+        // Before it has an owner there is nothing to ask the cloud for.
+        let builds = owner(world).is_done();
         let deletes = object.is_deleting() && world.all::<kinds::OpenStackMachine>().next().is_none();
         if if object.is_deleting() { !deletes } else { !builds } {
             return Ok(Facts::default());
@@ -36,7 +49,7 @@ impl Controller<Context> for OpenStackClusters {
 async fn read_facts(
     context: &Context,
     session: &Session,
-    world: &World<OpenStackClusters>,
+    world: &Clusters,
     identity: CloudIdentity,
 ) -> Result<Facts, Error> {
     let object = world.object();
@@ -44,40 +57,82 @@ async fn read_facts(
     let mut resources = Resources::default();
     // What never tried a create has nothing to be found.
     if object.annotation(PROJECT_ANNOTATION).is_some() || object.is_deleting() {
-        let age = if object.is_deleting() { instance::FRESH } else { freshness(world) };
-        resources.security_groups = project.resources(&session.cloud, object.uid(), Age::Paced(age)).await?;
+        resources = read_resources(session, &project, world).await?;
     }
     let cloud = Cloud { identity, project: project.name.clone(), resources };
     if object.is_deleting() {
-        return Ok(Facts { cloud, ..Facts::default() });
+        return leftovers::with_leftovers(session, &project, world, Facts { cloud, ..Facts::default() }).await;
     }
-    let wanted = serde_json::json!([object.get("/spec/network"), object.get("/spec/subnets")]).to_string();
-    let found =
-        project.cluster_network((object.uid(), &wanted), freshness(world), find_network(session, world)).await?;
-    let ClusterNetwork { lookup, network, subnets, zones } = found;
-    Ok(Facts { cloud, lookup, network, subnets, zones })
+    let mut found: Found = project
+        .remembered((object.uid(), "names"), &names::wanted(world), names_age(world), names::find(session, world))
+        .await?;
+    // An address of the user's is looked at like a resource of ours: whether it leads anywhere may change.
+    names::addresses(session, world, &mut found, freshness(world), &project).await?;
+    let bastion = names::bastion(session, world, &cloud).await?;
+    let zones = session.zones().await?;
+    Ok(Facts { cloud, found, bastion, zones: zones.to_vec(), ..Facts::default() })
 }
 
-async fn find_network(session: &Session, world: &World<OpenStackClusters>) -> Result<ClusterNetwork, Error> {
-    let object = world.object();
-    let parameter = Parameter::of(object.get("/spec/network"));
-    let (lookup, network) = clouds::network(session, &parameter, false).await?;
-    let mut subnets = vec![];
-    if let Some(network) = &network {
-        let wanted: Vec<&str> =
-            object.get("/spec/subnets").as_array().into_iter().flatten().filter_map(|it| it["id"].as_str()).collect();
-        subnets = clouds::subnets(session, Some(&network.id), &Parameter::None).await?;
-        subnets.retain(|subnet| wanted.is_empty() || wanted.contains(&subnet.id.as_str()));
+/// Only the sorts that this cluster has; all of them when it goes, whatever became of its spec since.
+async fn read_resources(session: &Session, project: &Project, world: &Clusters) -> Result<Resources, Error> {
+    let (object, cloud, owner) = (world.object(), &session.cloud, world.object().uid());
+    let going = object.is_deleting();
+    let age = match going {
+        // Another process may have made something until it knew.
+        true => Age::Strict(FRESH.min(project.deleting_for(owner))),
+        false => Age::Paced(freshness(world)),
+    };
+    let bastion = bastion_enabled(world) || object.get("/status/bastion").is_object() || going;
+    let mut resources = Resources::default();
+    if going || is_managed(world) {
+        resources.networks = project.resources(cloud, owner, age).await?;
+        resources.subnets = project.resources(cloud, owner, age).await?;
+        resources.routers = project.resources(cloud, owner, age).await?;
     }
-    let zones = session.cloud.availability_zones().await?;
-    let zones = zones.into_iter().filter(|zone| zone.state.available).map(|zone| zone.name).collect();
-    Ok(ClusterNetwork { lookup, network, subnets, zones })
+    if going || is_managed(world) || bastion {
+        resources.ports = project.resources(cloud, owner, age).await?;
+    }
+    if going || object.get("/spec/managedSecurityGroups").is_object() {
+        resources.security_groups = project.resources(cloud, owner, age).await?;
+    }
+    if going || needs_floating_ips(world) {
+        resources.floating_ips = project.resources(cloud, owner, age).await?;
+    }
+    if needs_load_balancers(world) || (going && session.cloud.has_load_balancers().await?) {
+        resources.load_balancers = project.resources(cloud, owner, age).await?;
+    }
+    if bastion {
+        resources.servers = project.resources(cloud, owner, age).await?;
+        // Also those of a spec that it had before.
+        let changes = going || bastion_is_coming(world);
+        let spec = world.typed().spec.bastion.as_ref().and_then(|bastion| bastion.spec.as_ref());
+        if changes || spec.is_some_and(instance::wants_trunks) {
+            resources.trunks = project.resources(cloud, owner, age).await?;
+        }
+        if spec.is_some_and(instance::wants_volumes) || (changes && session.cloud.has_volumes().await?) {
+            resources.volumes = project.resources(cloud, owner, age).await?;
+        }
+    }
+    Ok(resources)
 }
 
 /// Once it was ready, what somebody else changed is seen when it is looked at again after a while.
-fn freshness(world: &World<OpenStackClusters>) -> Duration {
+fn freshness(world: &Clusters) -> Duration {
+    match world.object().get("/status/ready") == true && !bastion_is_coming(world) {
+        true => DRIFT,
+        false => FRESH,
+    }
+}
+
+/// Nova does not call back: until it runs, or is gone, it is looked at often.
+fn bastion_is_coming(world: &Clusters) -> bool {
+    let state = world.object().text("/status/bastion/state");
+    if bastion_enabled(world) { state != "ACTIVE" } else { !state.is_empty() }
+}
+
+fn names_age(world: &Clusters) -> Duration {
     match world.object().get("/status/ready") == true {
-        true => instance::DRIFT,
-        false => instance::FRESH,
+        true => NAMES,
+        false => FRESH,
     }
 }

@@ -15,6 +15,11 @@ impl Cloud {
         self.list(Service::Cinder, &self.below("/volumes/detail").await?, "volumes", &query).await
     }
 
+    /// Whether this cloud has Cinder at all.
+    pub async fn has_volumes(&self) -> Result<bool, Error> {
+        self.has(Service::Cinder).await
+    }
+
     pub async fn volume(&self, id: &str) -> Result<Volume, Error> {
         self.show(Service::Cinder, &self.below(&format!("/volumes/{}", escape(id))).await?, "volume").await
     }

@@ -101,6 +101,11 @@ impl Cloud {
         session.endpoint(service, &self.0.config).map_err(|why| target.error(ErrorKind::Malformed, why))
     }
 
+    /// Whether the catalog has a service.
+    pub(crate) async fn has(&self, service: Service) -> Result<bool, Error> {
+        Ok(self.session(None).await?.endpoint(service, &self.0.config).is_ok())
+    }
+
     /// What Keystone says about our token.
     pub(crate) async fn whoami<T: DeserializeOwned>(&self) -> Result<T, Error> {
         let target = Target { service: Service::Keystone, method: Method::GET, path: "/auth/tokens".to_owned() };

@@ -23,6 +23,11 @@ impl Cloud {
         self.list(OCTAVIA, "/lbaas/loadbalancers", "loadbalancers", &named(name)).await
     }
 
+    /// Whether this cloud has Octavia at all.
+    pub async fn has_load_balancers(&self) -> Result<bool, Error> {
+        self.has(OCTAVIA).await
+    }
+
     pub async fn load_balancer(&self, id: &str) -> Result<LoadBalancer, Error> {
         self.show(OCTAVIA, &format!("/lbaas/loadbalancers/{}", escape(id)), "loadbalancer").await
     }

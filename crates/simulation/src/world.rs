@@ -161,38 +161,40 @@ impl Simulation {
 
     /// The same under another name.
     pub async fn apply_cluster(&self, name: &str) {
-        self.apply_changed(name, |_| ()).await;
+        self.apply_documents(self.example(name)).await;
     }
 
-    /// A data store, and what is not Hangar's.
-    async fn prepare(&self) {
+    /// The documents of the example for a cluster of this name.
+    pub fn example(&self, name: &str) -> Vec<Value> {
+        manifests::cluster(name, &self.cloud.clouds_yaml("http://cloud.test"))
+    }
+
+    /// These documents, in a world with a data store and with what is others'.
+    pub async fn apply_documents(&self, documents: Vec<Value>) {
         if self.management.get("kamaji.clastix.io", "DataStore", "", "default").is_none() {
             if self.lawful {
                 self.plant_foreign().await;
             }
             self.apply(&manifests::data_store((self.clock)())).await;
         }
+        for object in documents {
+            self.apply(&object).await;
+        }
     }
 
-    /// The same, with documents that a user has changed.
+    /// The example, with documents that a user has changed.
     pub async fn apply_changed(&self, name: &str, change: impl Fn(&mut Value)) {
-        self.prepare().await;
-        self.apply_documents(name, change).await;
+        let mut documents = self.example(name);
+        documents.iter_mut().for_each(change);
+        self.apply_documents(documents).await;
     }
 
     /// A cluster whose control plane chooses its user in the data store.
     pub async fn apply_named_tenant(&self, name: &str, user: &str) {
-        let choose = |object: &mut Value| {
+        for mut object in self.example(name) {
             if object["kind"] == "KamajiControlPlane" {
                 object["spec"]["dataStoreUsername"] = user.into();
             }
-        };
-        self.apply_documents(name, choose).await;
-    }
-
-    async fn apply_documents(&self, name: &str, change: impl Fn(&mut Value)) {
-        for mut object in manifests::cluster(name, &self.cloud.clouds_yaml("http://cloud.test")) {
-            change(&mut object);
             self.apply(&object).await;
         }
     }
@@ -299,7 +301,7 @@ impl Simulation {
     /// Names of servers, ports and groups of which there are two.
     pub fn there_twice(&self) -> Vec<String> {
         let mut twice = vec![];
-        for kind in ["server", "port", "security-group"] {
+        for kind in ["server", "port", "security-group", "network", "router", "load-balancer"] {
             let mut names: Vec<String> = self.in_cloud(kind).into_iter().map(|item| item.name).collect();
             names.sort_unstable();
             twice.extend(names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| format!("{kind} {}", pair[0])));

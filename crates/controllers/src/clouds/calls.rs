@@ -4,8 +4,8 @@
 //! pass that is cut off in the middle leaves them so.
 
 use hangar_openstack::{
-    CreateServer, Error, ErrorKind, FloatingIp, LoadBalancer, Network, Port, Router, SecurityGroup, Server, Subnet,
-    Trunk, Volume,
+    CreateLoadBalancer, CreatePool, CreateServer, Error, ErrorKind, FloatingIp, LoadBalancer, Network, Port, Router,
+    SecurityGroup, Server, Subnet, Trunk, Volume,
 };
 use hangar_planner::cloud::{CloudAnswer, CloudCall, LoadBalancerChange, LoadBalancerTree, Resource, ResourceType};
 
@@ -94,13 +94,32 @@ async fn try_out(session: &Session, project: &Project, call: CloudCall) -> Resul
         CloudCall::BindFloatingIp { id, port_id, revision } => {
             cloud.bind_floating_ip(&id, port_id.as_deref(), revision).await.map(is)
         }
-        CloudCall::CreateLoadBalancer(body) => {
-            let balancer = cloud.create_load_balancer(&body).await?;
+        CloudCall::CreateLoadBalancer(mut body) => {
+            let made = cloud.create_load_balancer(&body).await;
+            let balancer = match made {
+                // Nothing was made. A provider without health monitors gets none.
+                Err(error) if is_not_implemented(&error) && has_monitors(&body) => {
+                    pools_of(&mut body).for_each(|pool| pool.healthmonitor = None);
+                    cloud.create_load_balancer(&body).await?
+                }
+                made => made?,
+            };
             Ok(is(LoadBalancerTree { balancer, ..LoadBalancerTree::default() }))
         }
         CloudCall::ChangeLoadBalancer { id, change } => {
-            change_load_balancer(session, change).await?;
-            pending(project, id, "PENDING_UPDATE").await
+            let is_monitor = matches!(change, LoadBalancerChange::CreateMonitor(_));
+            match change_load_balancer(session, change).await {
+                Err(error) if is_monitor && is_not_implemented(&error) => {
+                    project.no_monitors.lock().await.insert(id.clone());
+                    let mut tree = known(project, &id, unknown_balancer).await;
+                    tree.no_monitors = true;
+                    Ok(is(tree))
+                }
+                changed => {
+                    changed?;
+                    pending(project, id, "PENDING_UPDATE").await
+                }
+            }
         }
         CloudCall::Tag { of, id, tags } => tag(session, project, of, id, tags).await,
         CloudCall::Delete(of, id) => delete(session, project, of, id).await,
@@ -122,10 +141,28 @@ async fn change_load_balancer(session: &Session, change: LoadBalancerChange) -> 
     }
 }
 
+fn unknown_balancer(id: String) -> LoadBalancerTree {
+    LoadBalancerTree { balancer: LoadBalancer { id, ..LoadBalancer::default() }, ..LoadBalancerTree::default() }
+}
+
+/// The provider behind Octavia cannot do this.
+fn is_not_implemented(error: &Error) -> bool {
+    error.status == Some(501)
+}
+
+fn pools_of(body: &mut CreateLoadBalancer) -> impl Iterator<Item = &mut CreatePool> {
+    let of_listeners = body.listeners.iter_mut().filter_map(|listener| listener.default_pool.as_deref_mut());
+    of_listeners.chain(body.pools.iter_mut())
+}
+
+fn has_monitors(body: &CreateLoadBalancer) -> bool {
+    let of_listeners = body.listeners.iter().filter_map(|listener| listener.default_pool.as_deref());
+    of_listeners.chain(&body.pools).any(|pool| pool.healthmonitor.is_some())
+}
+
 /// Octavia goes on by itself; it is looked at again.
 async fn pending(project: &Project, id: String, status: &str) -> Result<CloudAnswer, Error> {
-    let unknown = |id| LoadBalancerTree { balancer: LoadBalancer { id, ..Default::default() }, ..Default::default() };
-    let mut tree = known(project, &id, unknown).await;
+    let mut tree = known(project, &id, unknown_balancer).await;
     tree.balancer.provisioning_status = status.into();
     Ok(is(tree))
 }

@@ -66,11 +66,11 @@ pub async fn resources(
     Ok(found)
 }
 
-fn wants_trunks(spec: &OpenStackMachineSpec) -> bool {
+pub fn wants_trunks(spec: &OpenStackMachineSpec) -> bool {
     spec.trunk == Some(true) || spec.ports.iter().flatten().any(|port| port.trunk == Some(true))
 }
 
-fn wants_volumes(spec: &OpenStackMachineSpec) -> bool {
+pub fn wants_volumes(spec: &OpenStackMachineSpec) -> bool {
     let mut devices = spec.additional_block_devices.iter().flatten();
     spec.root_volume.is_some() || devices.any(|device| device.storage.r#type == "Volume")
 }

@@ -24,7 +24,7 @@ use hangar_planner::{Reason, Wake};
 use tokio::time::Instant;
 
 pub use lookup::{network, router, security_group, server_group, subnets};
-pub use project::{Age, ClusterNetwork, Project};
+pub use project::{Age, Project};
 
 use crate::Context;
 
@@ -42,7 +42,7 @@ pub fn over_network(policy: HostPolicy) -> Transports {
 
 /// More credentials than this at once are one that somebody changes over and over: the one that was not used for longest goes.
 const MOST_SESSIONS: usize = 1_000;
-/// Flavors hardly ever change.
+/// Flavors and zones hardly ever change.
 const FLAVORS_AGE: Duration = Duration::from_secs(600);
 /// A credential that was not used for so long is forgotten, with its token.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -65,6 +65,7 @@ pub struct Session {
     pub cloud: Cloud,
     project: tokio::sync::OnceCell<Arc<Project>>,
     flavors: tokio::sync::Mutex<Option<(Instant, Arc<Vec<Flavor>>)>>,
+    zones: tokio::sync::Mutex<Option<(Instant, Arc<Vec<String>>)>>,
 }
 
 impl Clouds {
@@ -109,8 +110,8 @@ impl Clouds {
         {
             sessions.remove(&oldest);
         }
-        let session =
-            Arc::new(Session { cloud, project: tokio::sync::OnceCell::new(), flavors: tokio::sync::Mutex::default() });
+        let (project, flavors, zones) = (tokio::sync::OnceCell::new(), Default::default(), Default::default());
+        let session = Arc::new(Session { cloud, project, flavors, zones });
         sessions.insert(fingerprint, (now, session.clone()));
         Ok(session)
     }
@@ -175,6 +176,18 @@ impl Session {
         let flavors = Arc::new(flavors);
         *known = Some((Instant::now(), flavors.clone()));
         Ok(flavors)
+    }
+
+    /// Names of the availability zones in which something may be made.
+    pub async fn zones(&self) -> Result<Arc<Vec<String>>, Error> {
+        let mut known = self.zones.lock().await;
+        if let Some((_, zones)) = known.as_ref().filter(|(at, _)| at.elapsed() < FLAVORS_AGE) {
+            return Ok(zones.clone());
+        }
+        let zones = self.cloud.availability_zones().await?.into_iter();
+        let zones = Arc::new(zones.filter(|zone| zone.state.available).map(|zone| zone.name).collect::<Vec<_>>());
+        *known = Some((Instant::now(), zones.clone()));
+        Ok(zones)
     }
 
     /// They are looked up anew: an operator may just have mended them.

@@ -3,7 +3,8 @@
 //! Flows: one list call for all owners -> index by owner's UID -> our own calls are added. Holds: a list counts from the moment in which it began; after a call
 //! whose fate is unknown (an error, a lost answer, a pass that was cut off) every list is read anew before anything else is decided.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use hangar_openstack::{
     Cloud, Error, FloatingIp, Member, Network, Port, Router, SecurityGroup, Server, Subnet, Trunk, Volume,
 };
-use hangar_planner::cloud::{LoadBalancerTree, Lookup, Resource, ResourceType};
+use hangar_planner::cloud::{LoadBalancerTree, Resource, ResourceType};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -23,7 +24,7 @@ use super::sorts::{OfOwner, Sort};
 pub struct Project {
     /// Which one it is, for people and for comparison.
     pub name: String,
-    pub(super) id: String,
+    id: String,
     pub(super) servers: Mutex<List<Server>>,
     pub(super) ports: Mutex<List<Port>>,
     pub(super) security_groups: Mutex<List<SecurityGroup>>,
@@ -34,10 +35,12 @@ pub struct Project {
     pub(super) load_balancers: Mutex<List<LoadBalancerTree>>,
     /// Of load balancers, by pool.
     pub(super) members: Mutex<BTreeMap<String, Vec<Member>>>,
+    /// Load balancers whose providers have no health monitors.
+    pub(super) no_monitors: Mutex<BTreeSet<String>>,
     pub(super) volumes: Mutex<List<Volume>>,
     pub(super) trunks: Mutex<List<Trunk>>,
-    /// What clusters' networks were found to be, by the cluster's UID and what its spec asks for.
-    cluster_networks: Mutex<BTreeMap<(String, String), (Instant, ClusterNetwork)>>,
+    /// What names were found to mean, by their owner's UID and what they are for, with the question.
+    remembered: Mutex<BTreeMap<(String, &'static str), Remembered>>,
     /// Lists that began in an earlier epoch count for nothing.
     epoch: AtomicU64,
     /// Since when owners are known to be deleted, by UID.
@@ -51,16 +54,10 @@ struct Deleting {
     order: VecDeque<(Instant, String)>,
 }
 
-/// What an OpenStackCluster's network, subnets and zones are in the cloud.
-#[derive(Debug, Clone, Default)]
-pub struct ClusterNetwork {
-    pub lookup: Lookup,
-    pub network: Option<Network>,
-    pub subnets: Vec<Subnet>,
-    pub zones: Vec<String>,
-}
+/// An answer, its question, and when it was asked.
+type Remembered = (Instant, String, Arc<dyn Any + Send + Sync>);
 
-/// A cluster's network that nobody asked about for so long is forgotten.
+/// What nobody asked about for so long is forgotten.
 const KEPT: Duration = Duration::from_secs(3600);
 impl Project {
     pub fn new(name: String, id: String) -> Self {
@@ -76,9 +73,10 @@ impl Project {
             floating_ips: Mutex::default(),
             load_balancers: Mutex::default(),
             members: Mutex::default(),
+            no_monitors: Mutex::default(),
             volumes: Mutex::default(),
             trunks: Mutex::default(),
-            cluster_networks: Mutex::default(),
+            remembered: Mutex::default(),
             epoch: AtomicU64::new(0),
             deleting: std::sync::Mutex::default(),
         }
@@ -146,24 +144,33 @@ impl Project {
         ports
     }
 
-    /// What was found for this cluster not longer ago than `age`, or what `find` finds.
-    pub async fn cluster_network(
+    /// What was found for this question not longer ago than `age`, or what `find` finds.
+    pub async fn remembered<T: Clone + Send + Sync + 'static>(
         &self,
-        (owner, wanted): (&str, &str),
+        (owner, what): (&str, &'static str),
+        question: &str,
         age: Duration,
-        find: impl Future<Output = Result<ClusterNetwork, Error>>,
-    ) -> Result<ClusterNetwork, Error> {
-        let key = (owner.to_owned(), wanted.to_owned());
-        let known = self.cluster_networks.lock().await.get(&key).cloned();
-        if let Some((_, found)) = known.filter(|(at, _)| at.elapsed() < age) {
-            return Ok(found);
+        find: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let key = (owner.to_owned(), what);
+        let known = self.remembered.lock().await.get(&key).cloned();
+        if let Some((at, asked, answer)) = known
+            && asked == question
+            && at.elapsed() < age
+            && let Some(answer) = answer.downcast_ref::<T>()
+        {
+            return Ok(answer.clone());
         }
         let began = Instant::now();
         let found = find.await?;
-        let mut all = self.cluster_networks.lock().await;
-        all.retain(|_, (at, _)| at.elapsed() < KEPT);
-        all.insert(key, (began, found.clone()));
+        let mut all = self.remembered.lock().await;
+        all.retain(|_, (at, _, _)| at.elapsed() < KEPT);
+        all.insert(key, (began, question.to_owned(), Arc::new(found.clone())));
         Ok(found)
+    }
+
+    pub fn id(&self) -> &str {
+        &self.id
     }
 
     pub async fn insert(&self, resource: &Resource) {

@@ -85,7 +85,7 @@ impl Sort for LoadBalancerTree {
         &project.load_balancers
     }
     async fn read(cloud: &Cloud, project: &Project) -> Result<Vec<Self>, Error> {
-        let all = cloud.load_balancers(None).await?.into_iter().filter(|balancer| balancer.project_id == project.id);
+        let all = cloud.load_balancers(None).await?.into_iter().filter(|balancer| balancer.project_id == *project.id());
         let all = all.map(|balancer| Self { balancer, ..Self::default() });
         // Others' are not our business.
         let mut ours: Vec<Self> = all.filter(|tree| tree.owner_key().is_some()).collect();
@@ -108,6 +108,7 @@ impl Sort for LoadBalancerTree {
             for pool in &tree.pools {
                 tree.members.insert(pool.id.clone(), members(cloud, project, pool).await?);
             }
+            tree.no_monitors = project.no_monitors.lock().await.contains(&tree.balancer.id);
         }
         Ok(ours)
     }
@@ -148,7 +149,7 @@ macro_rules! of_neutron {
                 &project.$list
             }
             async fn read(cloud: &Cloud, project: &Project) -> Result<Vec<Self>, Error> {
-                cloud.$list(&$query { project_id: Some(project.id.clone()), ..$query::default() }).await
+                cloud.$list(&$query { project_id: Some(project.id().to_owned()), ..$query::default() }).await
             }
         })*
     };
@@ -162,5 +163,15 @@ of_neutron! {
     Subnet, subnets, SubnetQuery, true;
     Router, routers, RouterQuery, true;
     FloatingIp, floating_ips, FloatingIpQuery, true;
-    Trunk, trunks, TrunkQuery, true;
+}
+
+impl Sort for Trunk {
+    fn list_of(project: &Project) -> &Mutex<List<Self>> {
+        &project.trunks
+    }
+    /// Clouds without the extension have none.
+    async fn read(cloud: &Cloud, project: &Project) -> Result<Vec<Self>, Error> {
+        let query = TrunkQuery { project_id: Some(project.id().to_owned()), ..TrunkQuery::default() };
+        Ok(found(cloud.trunks(&query).await)?.unwrap_or_default())
+    }
 }

@@ -4,11 +4,16 @@
 //! Holds: planners see the cloud's own types; only what carries the owner's key is in the view; an answer is "this is it" or "it is gone".
 
 pub mod call;
+pub mod cluster_owner;
 pub mod filter;
+pub mod floating_ip;
 pub mod identity;
 pub mod instance;
+pub mod load_balancer;
+pub mod network;
 pub mod ports;
 pub mod resources;
+pub mod router;
 pub mod rules;
 pub mod security_groups;
 pub mod server;
@@ -38,13 +43,29 @@ impl Cloud {
     pub fn step(&self, call: CloudCall) -> Step {
         Step::Cloud { identity: self.identity.clone(), call }
     }
+
+    pub fn delete(&self, of: ResourceType, id: &str) -> Step {
+        self.step(CloudCall::Delete(of, id.to_owned()))
+    }
+
+    /// The same cloud, with only those resources whose role fits.
+    #[must_use]
+    pub fn of_roles(&self, fits: impl Fn(&str) -> bool) -> Self {
+        Self { resources: self.resources.of_roles(fits), ..self.clone() }
+    }
 }
 
 impl Absorb for Cloud {
     fn absorb(&mut self, effect: &Effect) {
         match effect {
             Effect::Cloud(CloudAnswer::Is(resource)) => self.resources.insert(resource.clone()),
-            Effect::Cloud(CloudAnswer::Gone(of, id)) => self.resources.remove(*of, id),
+            Effect::Cloud(CloudAnswer::Gone(of, id)) => {
+                self.resources.remove(*of, id);
+                // Neutron takes them away with their network.
+                if *of == ResourceType::Network {
+                    self.resources.subnets.retain(|_, subnet| subnet.network_id != *id);
+                }
+            }
             _ => {}
         }
     }

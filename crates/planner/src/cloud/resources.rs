@@ -34,6 +34,8 @@ pub struct LoadBalancerTree {
     pub monitors: Vec<HealthMonitor>,
     /// By pool.
     pub members: BTreeMap<String, Vec<Member>>,
+    /// Its provider has no health monitors.
+    pub no_monitors: bool,
 }
 
 /// One sort of resource after the other: its type, its map, where its key is, and when it was made.

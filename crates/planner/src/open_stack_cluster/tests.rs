@@ -3,8 +3,11 @@ use std::sync::Arc;
 use hangar_openstack_types::SecurityGroup;
 use serde_json::{Value, json};
 
+use super::parts::is_hosted;
 use super::*;
+use crate::cloud::rules::Role;
 use crate::cloud::{PROJECT_ANNOTATION, Resource};
+use crate::hosted;
 use crate::testing::{Fake, at, changed, cluster, condition, deleting, merge, object, planned, said};
 use crate::{OwnerKey, Step};
 
@@ -23,7 +26,7 @@ fn own(spec: Value) -> Value {
         "i",
         json!({
             "metadata": { "finalizers": [OPENSTACK_CLUSTER_FINALIZER], "labels": { "cluster.x-k8s.io/cluster-name": "c" }, "annotations": { PROJECT_ANNOTATION: "p" } },
-            "spec": { "identityRef": { "name": "x", "cloudName": "o" }, "network": { "id": "net" }, "managedSecurityGroups": { "allowAllInClusterTraffic": true } },
+            "spec": { "identityRef": { "name": "x", "cloudName": "o" }, "apiServerFixedIP": "", "disableAPIServerFloatingIP": true, "network": { "id": "net" }, "managedSecurityGroups": { "allowAllInClusterTraffic": true } },
         }),
     );
     merge(&mut own["spec"], &spec);
@@ -38,17 +41,35 @@ fn world_of(spec: Value, others: Vec<Value>) -> World {
     let mut world: World = crate::testing::world(own(spec), others);
     world.facts = Facts {
         cloud: Cloud { project: "p".into(), ..Cloud::default() },
-        lookup: Lookup::Found("net".into()),
-        network: Some(Network { id: "net".into(), name: "network".into(), ..Network::default() }),
-        subnets: vec![Subnet {
-            id: "sub".into(),
-            name: "subnet".into(),
-            cidr: "10.6.0.0/24".into(),
-            ..Subnet::default()
-        }],
+        found: Found {
+            network_lookup: Lookup::Found("net".into()),
+            network: Some(Network { id: "net".into(), name: "network".into(), ..Network::default() }),
+            subnets: vec![Subnet {
+                id: "sub".into(),
+                name: "subnet".into(),
+                cidr: "10.6.0.0/24".into(),
+                ..Subnet::default()
+            }],
+            external_network: Some(external()),
+            external: Lookup::Found("ext".into()),
+            ..Found::default()
+        },
         zones: vec!["z1".into(), "z2".into()],
+        ..Facts::default()
     };
     world
+}
+
+fn external() -> Network {
+    Network { id: "ext".into(), name: "public".into(), external: true, ..Network::default() }
+}
+
+/// The spec of a cluster that has nothing of its own yet, on machines of this cloud.
+fn all_of_it() -> Value {
+    json!({
+        "network": null, "apiServerFixedIP": null, "disableAPIServerFloatingIP": null,
+        "managedSubnets": [{ "cidr": "10.6.0.0/24", "dnsNameservers": ["1.1.1.1"] }],
+    })
 }
 
 fn group(id: &str, role: &str) -> SecurityGroup {
@@ -68,31 +89,11 @@ fn with_groups(mut world: World, groups: Vec<SecurityGroup>) -> World {
 #[test]
 fn each_phase_of_building_says_what_it_does_or_waits_for() {
     let mut unknown = world(json!({}));
-    unknown.facts.lookup = Lookup::Missing { wanted: "x".into(), known: vec!["a".into()] };
+    unknown.facts.found.network_lookup = Lookup::Missing { wanted: "x".into(), known: vec!["a".into()] };
     let mut away = world(json!({}));
     away.facts_error = Some(crate::Reason::retry("CloudUnreachable", "connection refused"));
     for (what, world, expected) in [
         ("no Cluster", world_of(json!({}), vec![]), "wait WaitingForCluster: no Cluster refers to it yet"),
-        (
-            "managed subnets",
-            world(json!({ "managedSubnets": [{ "cidr": "10.0.0.0/24" }] })),
-            "blocked NotBuiltYet: managed networks (spec.managedSubnets) are not built yet; name an existing network and subnet",
-        ),
-        (
-            "subnet filters",
-            world(json!({ "subnets": [{ "filter": { "name": "s" } }] })),
-            "blocked NotBuiltYet: subnets by filter (spec.subnets) are not built yet; name their ids",
-        ),
-        (
-            "control planes on machines",
-            world_of(json!({}), vec![of_cluster("KubeadmControlPlane")]),
-            "blocked NotBuiltYet: control planes on machines of this cloud are not built yet; use a hosted control plane",
-        ),
-        (
-            "bastion",
-            world(json!({ "bastion": { "enabled": true } })),
-            "blocked NotBuiltYet: bastions (spec.bastion) are not built yet; leave it out",
-        ),
         ("the cloud is away", away, "blocked CloudUnreachable: connection refused"),
         ("network", unknown, "blocked NetworkNotFound: spec.network x matches no network; the cloud has a"),
         (

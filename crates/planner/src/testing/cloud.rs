@@ -128,6 +128,7 @@ pub fn called(cloud: &mut Resources, call: &CloudCall, now: Timestamp, ids: &mut
         }
         CloudCall::CreateSecurityGroup(group) => SecurityGroup {
             id: ids(),
+            security_group_rules: ["IPv4", "IPv6"].map(everything_out).to_vec(),
             name: group.name.clone(),
             description: group.description.clone().unwrap_or_default(),
             created_at,
@@ -260,6 +261,16 @@ pub fn called(cloud: &mut Resources, call: &CloudCall, now: Timestamp, ids: &mut
     };
     cloud.insert(resource.clone());
     CloudAnswer::Is(resource)
+}
+
+/// Neutron makes it in every group.
+fn everything_out(family: &str) -> SecurityGroupRule {
+    SecurityGroupRule {
+        id: family.to_lowercase(),
+        direction: "egress".into(),
+        ethertype: family.into(),
+        ..SecurityGroupRule::default()
+    }
 }
 
 fn tagged(cloud: &Resources, of: ResourceType, id: &str, tags: &[String]) -> Resource {

@@ -15,7 +15,7 @@ use crate::grow_and_go;
 const STRIDE: usize = 5;
 
 /// Counts the calls of the hook, and kills at one of them.
-fn killer(at: Option<u64>) -> (StepHook, Arc<AtomicU64>) {
+pub fn killer(at: Option<u64>) -> (StepHook, Arc<AtomicU64>) {
     let count = Arc::new(AtomicU64::new(0));
     let counted = count.clone();
     let hook: StepHook = Arc::new(move |_, _| Some(counted.fetch_add(1, Ordering::Relaxed)) == at);

@@ -9,6 +9,7 @@ mod drain;
 mod encryption;
 mod faults;
 mod health;
+mod infrastructure;
 mod joining;
 mod kills;
 mod leaders;

@@ -1,0 +1,167 @@
+//! The router of a cluster, and its interfaces in the cluster's subnets.
+//! Flows: twins go -> router -> gateway -> a port of ours for each subnet -> interfaces -> tags. Holds: the port of an interface carries our key from its create call, so that an
+//! interface is found again whoever the router belongs to; a router of the user's gets interfaces and is never deleted.
+
+use hangar_openstack_types::{CreatePort, CreateRouter, FixedIp, GatewayInfo, Network, Port, Router, Subnet};
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::cluster_owner::{ClusterOwner, twins};
+use super::{Cloud, CloudCall, Owned, ResourceType, oldest};
+use crate::plan::Phase;
+use crate::planner::Part;
+
+/// The role of the router in its owner's key.
+pub const ROLE: &str = "router";
+const INTERFACE: &str = "router-interface-";
+
+/// Whether a role is that of a router's interface.
+pub fn is_interface(role: &str) -> bool {
+    role.starts_with(INTERFACE)
+}
+
+pub struct ManagedRouter<'a> {
+    pub cloud: &'a Cloud,
+    pub owner: ClusterOwner<'a>,
+    /// Without one there is no way out, and no router of ours.
+    pub external: Option<&'a Network>,
+    /// The user's, which is used instead of one of ours.
+    pub existing: Option<&'a Router>,
+    /// Its addresses in the external network.
+    pub external_ips: Vec<FixedIp>,
+    pub subnets: Vec<&'a Subnet>,
+}
+
+/// Our router.
+pub fn of(cloud: &Cloud) -> Option<&Router> {
+    oldest(&cloud.resources.routers, ROLE)
+}
+
+impl ManagedRouter<'_> {
+    fn current(&self) -> Option<&Router> {
+        self.existing.or_else(|| of(self.cloud))
+    }
+
+    fn gateway_info(&self) -> Option<GatewayInfo> {
+        let network_id = self.external?.id.clone();
+        Some(GatewayInfo { network_id, enable_snat: None, external_fixed_ips: self.external_ips.clone() })
+    }
+
+    fn router(&self) -> Phase {
+        if self.current().is_some() {
+            return Phase::Done;
+        }
+        let create = CreateRouter {
+            name: self.owner.name(),
+            description: Some(self.owner.description(ROLE)),
+            admin_state_up: Some(true),
+            external_gateway_info: self.gateway_info(),
+        };
+        Phase::steps([self.cloud.step(CloudCall::CreateRouter(Box::new(create)))])
+    }
+
+    /// Somebody took it away, or it leads elsewhere.
+    fn gateway(&self) -> Phase {
+        let (Some(router), Some(wanted)) = (of(self.cloud).filter(|_| self.existing.is_none()), self.gateway_info())
+        else {
+            return Phase::Done;
+        };
+        let has = |ip: &FixedIp| {
+            let there = router.external_gateway_info.iter().flat_map(|info| &info.external_fixed_ips);
+            let fits = |wanted: &Option<String>, there: &Option<String>| wanted.is_none() || wanted == there;
+            let mut there = there.into_iter();
+            there.any(|it| fits(&ip.ip_address, &it.ip_address) && fits(&ip.subnet_id, &it.subnet_id))
+        };
+        let leads_there =
+            router.external_gateway_info.as_ref().is_some_and(|info| info.network_id == wanted.network_id);
+        if leads_there && wanted.external_fixed_ips.iter().all(has) {
+            return Phase::Done;
+        }
+        let changes = json!({ "external_gateway_info": wanted });
+        Phase::steps([self.cloud.step(CloudCall::UpdateRouter { id: router.id.clone(), changes })])
+    }
+
+    fn interface(&self, index: usize) -> Option<&Port> {
+        oldest(&self.cloud.resources.ports, &format!("{INTERFACE}{index}"))
+    }
+
+    fn ports(&self) -> Phase {
+        let missing = self.subnets.iter().enumerate().filter(|(index, _)| self.interface(*index).is_none());
+        Phase::steps(missing.filter_map(|(index, subnet)| {
+            let address = subnet.gateway_ip.clone()?;
+            let create = CreatePort {
+                network_id: subnet.network_id.clone(),
+                name: self.owner.name(),
+                description: Some(self.owner.description(&format!("{INTERFACE}{index}"))),
+                fixed_ips: Some(vec![FixedIp { subnet_id: Some(subnet.id.clone()), ip_address: Some(address) }]),
+                // The project's default group has no say in what a router forwards.
+                security_groups: Some(vec![]),
+                ..CreatePort::default()
+            };
+            Some(self.cloud.step(CloudCall::CreatePort(Box::new(create))))
+        }))
+    }
+
+    fn interfaces(&self) -> Phase {
+        let Some(router) = self.current() else { return Phase::Done };
+        let ports = (0..self.subnets.len()).filter_map(|index| self.interface(index));
+        let apart: Vec<&Port> = ports.filter(|port| port.device_id != router.id).collect();
+        if let Some(taken) = apart.iter().find(|port| !port.device_id.is_empty()) {
+            let text = format!(
+                "port {} is the gateway of the cluster's subnet and belongs to router {}, not to {}: detach it",
+                taken.id, taken.device_id, router.name
+            );
+            return Phase::blocked("RouterInterfaceInUse", text);
+        }
+        Phase::steps(apart.into_iter().map(|port| {
+            let call = CloudCall::AddRouterInterface { router_id: router.id.clone(), port_id: port.id.clone() };
+            self.cloud.step(call)
+        }))
+    }
+
+    /// Twins that were never attached.
+    fn surplus(&self) -> Phase {
+        let ports = self.interface_ports().filter(|port| port.device_id.is_empty());
+        let is_twin = |port: &&Port| {
+            let first = port.owner_key().and_then(|key| oldest(&self.cloud.resources.ports, &key.role));
+            first.is_some_and(|first| first.id != port.id)
+        };
+        Phase::steps(ports.filter(is_twin).map(|port| self.cloud.delete(ResourceType::Port, &port.id)))
+    }
+
+    fn interface_ports(&self) -> impl Iterator<Item = &Port> {
+        let all = self.cloud.resources.ports.values().map(AsRef::as_ref);
+        all.filter(|port| port.owner_key().is_some_and(|key| is_interface(&key.role)))
+    }
+
+    fn tags(&self) -> Phase {
+        let router = of(self.cloud);
+        Phase::steps(router.and_then(|it| self.owner.tag(self.cloud, ResourceType::Router, &it.id, &it.tags)))
+    }
+}
+
+impl Part for ManagedRouter<'_> {
+    fn build(&self, _now: Timestamp) -> Phase {
+        if self.existing.is_none() && self.external.is_none() {
+            return Phase::Done;
+        }
+        Phase::steps(twins(self.cloud, &self.cloud.resources.routers))
+            .then(|| self.router())
+            .then(|| self.gateway())
+            .then(|| self.surplus())
+            .then(|| self.ports())
+            .then(|| self.interfaces())
+            .then(|| self.tags())
+    }
+
+    fn delete(&self, _now: Timestamp) -> Phase {
+        let interfaces = self.interface_ports().map(|port| {
+            self.cloud.step(match port.device_id.as_str() {
+                "" => CloudCall::Delete(ResourceType::Port, port.id.clone()),
+                router => CloudCall::RemoveRouterInterface { router_id: router.to_owned(), port_id: port.id.clone() },
+            })
+        });
+        let routers = self.cloud.resources.routers.keys().map(|id| self.cloud.delete(ResourceType::Router, id));
+        Phase::steps(interfaces).then(|| Phase::steps(routers))
+    }
+}

@@ -1,0 +1,156 @@
+//! The bastion: a server like any other, with a port in the cluster's network, a group of its own and a floating IP.
+//!
+//! Flows: another spec than it was made from -> it goes -> port -> server -> floating IP. Holds: the rest of the cluster never waits for it; a spec that changed is known by
+//! the fingerprint in the server's metadata.
+
+use hangar_api::kinds::OpenStackMachineSpec;
+use hangar_openstack_types::{CreateServer, Port, Server as Nova};
+use jiff::Timestamp;
+
+use crate::cloud::floating_ip::{self, Address};
+use crate::cloud::instance::{self, Instance};
+use crate::cloud::ports::Ports;
+use crate::cloud::rules::Role;
+use crate::cloud::server::{self, Server};
+use crate::cloud::trunks::Trunks;
+use crate::cloud::volumes::Volumes;
+use crate::cloud::{Cloud, oldest, security_groups};
+use crate::planner::Part;
+use crate::{Phase, intent};
+
+use super::World;
+use super::parts::{bastion_enabled, external, network, owner, spec};
+
+/// The metadata entry of its server that says which spec it was made from.
+pub const FINGERPRINT_METADATA: &str = "hangar-spec";
+
+fn is_role(role: &str) -> bool {
+    role == server::ROLE || ["port-", "trunk-", "volume-"].iter().any(|start| role.starts_with(start))
+}
+
+fn part_of(world: &World) -> Cloud {
+    world.facts.cloud.of_roles(is_role)
+}
+
+pub fn current(world: &World) -> Option<&Nova> {
+    server::of(&world.facts.cloud)
+}
+
+pub fn port(world: &World) -> Option<&Port> {
+    oldest(&world.facts.cloud.resources.ports, &instance::role(0))
+}
+
+pub fn is_there(world: &World) -> bool {
+    current(world).is_some() || port(world).is_some()
+}
+
+pub fn name(world: &World) -> String {
+    format!("{}-bastion", owner(world).cluster_name)
+}
+
+pub fn address(world: &World) -> Address<'_> {
+    Address {
+        cloud: &world.facts.cloud,
+        owner: owner(world),
+        role: floating_ip::BASTION,
+        given: spec(world)["bastion"]["floatingIP"].as_str().unwrap_or_default(),
+        known: world.facts.found.bastion_address.as_ref(),
+        before: "",
+        network_id: external(world).map_or("", |network| &network.id),
+        port_id: port(world).map(|port| port.id.as_str()),
+    }
+}
+
+/// Within the network and outside.
+pub fn addresses(world: &World) -> Vec<String> {
+    let fixed = port(world).into_iter().flat_map(|port| &port.fixed_ips).filter_map(|ip| ip.ip_address.clone());
+    let floating = address(world).ip().filter(|_| bastion_enabled(world)).map(|ip| ip.floating_ip_address.clone());
+    fixed.chain(floating).collect()
+}
+
+fn fingerprint(world: &World) -> String {
+    let bastion = &spec(world)["bastion"];
+    intent::fingerprint(&serde_json::json!([bastion["spec"], bastion["availabilityZone"]]))
+}
+
+fn with_instance<T>(world: &World, cloud: &Cloud, what: impl FnOnce(&Instance<'_>) -> T) -> T {
+    let (name, resolved, owner) = (name(world), &world.facts.bastion, owner(world));
+    let nothing = OpenStackMachineSpec::default();
+    let typed = world.typed().spec.bastion.as_ref();
+    what(&Instance {
+        spec: typed.and_then(|bastion| bastion.spec.as_ref()).unwrap_or(&nothing),
+        name: &name,
+        cluster_name: owner.cluster_name,
+        cluster_uid: owner.cluster_uid,
+        object_uid: owner.object_uid,
+        network_id: network(world).map_or("", |network| &network.id),
+        subnet_ids: vec![],
+        managed_group: security_groups::of(cloud, Role::Bastion).map_or("", |group| &group.id),
+        zone: spec(world)["bastion"]["availabilityZone"].as_str().unwrap_or_default(),
+        tags: world.typed().spec.tags.clone().unwrap_or_default(),
+        user_data: None,
+        resolved,
+    })
+}
+
+fn server_to_be(world: &World) -> CreateServer {
+    let cloud = &world.facts.cloud;
+    let mut create = with_instance(world, cloud, |instance| instance.server(&cloud.resources));
+    create.metadata.insert(FINGERPRINT_METADATA.into(), fingerprint(world));
+    create
+}
+
+/// It was made from another spec.
+fn is_outdated(world: &World) -> bool {
+    current(world).is_some_and(|it| it.metadata.get(FINGERPRINT_METADATA) != Some(&fingerprint(world)))
+}
+
+pub fn build(world: &World, now: Timestamp) -> Phase {
+    if !bastion_enabled(world) {
+        return delete(world, now);
+    }
+    if spec(world)["bastion"]["spec"]["floatingIPPoolRef"].is_object() {
+        let text =
+            "spec.bastion.spec.floatingIPPoolRef is not built yet; name an address in spec.bastion.floatingIP, or none";
+        return Phase::blocked("NotBuiltYet", text);
+    }
+    if is_outdated(world) {
+        return machine_gone(world, now);
+    }
+    // Once there is a server, its names have served their purpose.
+    if current(world).is_none()
+        && let Some(problem) = with_instance(world, &world.facts.cloud, |it| it.problem("spec.bastion.spec"))
+    {
+        return Phase::blocked("InvalidBastionSpec", problem);
+    }
+    let view = part_of(world);
+    let (volumes, ports, trunks) =
+        with_instance(world, &world.facts.cloud, |it| (it.volumes(), it.ports(), it.trunks()));
+    let has_server = current(world).is_some();
+    let volumes = Volumes { cloud: &view, has_server, wanted: volumes };
+    let ports = Ports { cloud: &view, server: current(world).filter(|it| !server::is_deleting(it)), wanted: ports };
+    let trunks = Trunks { cloud: &view, has_server, wanted: trunks };
+    let parts = volumes.build(now).then(|| ports.build(now)).then(|| trunks.build(now));
+    parts.then(|| server_part(world, &view).build(now)).then(|| match external(world) {
+        Some(_) => address(world).build(now),
+        None => Phase::Done,
+    })
+}
+
+/// One that somebody deletes is made again: nothing depends on it.
+fn server_part<'a>(world: &'a World, view: &'a Cloud) -> Server<'a, impl Fn() -> CreateServer + use<'a>> {
+    Server { cloud: view, was_ready: false, wanted_since: world.object().created(), create: || server_to_be(world) }
+}
+
+fn machine_gone(world: &World, now: Timestamp) -> Phase {
+    let view = part_of(world);
+    let volumes = Volumes { cloud: &view, has_server: false, wanted: vec![] };
+    let ports = Ports { cloud: &view, server: None, wanted: vec![] };
+    let trunks = Trunks { cloud: &view, has_server: false, wanted: vec![] };
+    let server = server_part(world, &view).delete(now);
+    server.then(|| trunks.delete(now)).then(|| ports.delete(now)).then(|| volumes.delete(now))
+}
+
+pub fn delete(world: &World, now: Timestamp) -> Phase {
+    machine_gone(world, now).then(|| address(world).delete(now))
+}

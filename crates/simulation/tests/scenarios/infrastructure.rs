@@ -1,0 +1,346 @@
+//! What an OpenStackCluster makes in its cloud: each of upstream's templates comes, is put right and goes, undisturbed, killed between any two steps, and with each call failed
+//! before and after it was carried out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hangar_simulation::{CLUSTER, NAMESPACE, Simulation};
+use hangar_simulator::{Fault, starter};
+use serde_json::{Value, json};
+
+use crate::kills::killer;
+
+const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
+
+/// Upstream's templates, as far as the OpenStackCluster is concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Template {
+    /// Seeds 003 and 004: the control plane is hosted, the network is ours.
+    Hosted,
+    /// `cluster-template`
+    Octavia,
+    /// `cluster-template-without-lb`
+    WithoutLoadBalancer,
+    /// Several networks: an existing one, with subnets by filter.
+    ExistingNetwork,
+    /// Zones are named, and none is for the control plane.
+    Zones,
+    Bastion,
+}
+
+const ALL: [Template; 6] = [
+    Template::Hosted,
+    Template::Octavia,
+    Template::WithoutLoadBalancer,
+    Template::ExistingNetwork,
+    Template::Zones,
+    Template::Bastion,
+];
+
+fn spec(template: Template) -> Value {
+    let managed = json!([{ "cidr": "10.8.0.0/24", "dnsNameservers": ["1.1.1.1"] }]);
+    let groups = json!({ "allowAllInClusterTraffic": true });
+    let external = json!({ "id": starter::PUBLIC_NETWORK_ID });
+    let mut spec = json!({
+        "identityRef": { "name": CLUSTER, "cloudName": "openstack" },
+        "managedSubnets": managed, "managedSecurityGroups": groups, "externalNetwork": external, "tags": ["blue"],
+    });
+    match template {
+        Template::Hosted => {
+            spec["disableAPIServerFloatingIP"] = true.into();
+            spec["apiServerFixedIP"] = "".into();
+        }
+        Template::Octavia => {
+            spec["apiServerLoadBalancer"] =
+                json!({ "enabled": true, "additionalPorts": [8132], "allowedCIDRs": ["192.0.2.0/24"] });
+        }
+        Template::WithoutLoadBalancer => spec["tags"] = json!([]),
+        Template::ExistingNetwork => {
+            spec["managedSubnets"] = json!(null);
+            spec["network"] = json!({ "filter": { "name": starter::NETWORK } });
+            spec["subnets"] = json!([{ "filter": { "name": starter::SUBNET, "ipVersion": 4 } }]);
+        }
+        Template::Zones => {
+            spec["controlPlaneAvailabilityZones"] = json!([starter::ZONE]);
+            spec["controlPlaneOmitAvailabilityZone"] = true.into();
+        }
+        Template::Bastion => {
+            spec["bastion"] = json!({
+                "enabled": true,
+                "spec": { "flavor": "m1.small", "image": { "filter": { "name": starter::IMAGES[0].0 } }, "sshKeyName": "demo" },
+            });
+        }
+    }
+    if let Some(fields) = spec.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    spec
+}
+
+/// Credential, Cluster and OpenStackCluster: nothing else has to be there for the infrastructure.
+fn documents(simulation: &Simulation, name: &str, template: Template) -> Vec<Value> {
+    let kinds = ["Secret", "Cluster", "OpenStackCluster"];
+    let mut documents = simulation.example(name);
+    documents.retain(|object| kinds.contains(&object["kind"].as_str().unwrap()));
+    for object in &mut documents {
+        if object["kind"] == "OpenStackCluster" {
+            object["spec"] = spec(template);
+            object["spec"]["identityRef"]["name"] = name.into();
+        }
+        if object["kind"] == "Cluster" && template != Template::Hosted {
+            object["spec"]["controlPlaneRef"] = json!({ "apiVersion": "controlplane.cluster.x-k8s.io/v1beta1", "kind": "KubeadmControlPlane", "name": name });
+        }
+    }
+    documents
+}
+
+fn infrastructure(simulation: &Simulation) -> Option<Arc<Value>> {
+    simulation.management.get(INFRASTRUCTURE, "OpenStackCluster", NAMESPACE, CLUSTER)
+}
+
+fn condition(simulation: &Simulation, kind: &str) -> Value {
+    let object = infrastructure(simulation).unwrap();
+    let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    all.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default()
+}
+
+fn is_ready(simulation: &Simulation, template: Template) -> bool {
+    let Some(object) = infrastructure(simulation) else { return false };
+    let bastion = template != Template::Bastion || object["status"]["bastion"]["floatingIP"].is_string();
+    object["status"]["ready"] == true && bastion
+}
+
+async fn comes(simulation: &Simulation, template: Template) {
+    simulation.apply_documents(documents(simulation, CLUSTER, template)).await;
+    simulation.until(&format!("{template:?} is ready"), || is_ready(simulation, template)).await;
+}
+
+async fn lives(simulation: &Simulation, template: Template) {
+    comes(simulation, template).await;
+    simulation.delete_cluster().await;
+}
+
+fn counted(simulation: &Simulation) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    simulation.left_in_cloud().into_iter().for_each(|item| *counts.entry(item.kind).or_default() += 1);
+    counts
+}
+
+fn edit(simulation: &Simulation, change: impl FnOnce(&mut Value)) {
+    let edited = simulation.management.edit(INFRASTRUCTURE, "OpenStackCluster", NAMESPACE, CLUSTER, change);
+    assert!(edited, "there is no OpenStackCluster to edit");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_template_comes_says_what_it_has_and_goes_without_a_trace() {
+    for template in ALL {
+        let mut simulation = Simulation::new(201);
+        simulation.start(None);
+        comes(&simulation, template).await;
+        let expected: &[(&str, usize)] = match template {
+            Template::Hosted => &[("network", 1), ("port", 1), ("router", 1), ("security-group", 2), ("subnet", 1)],
+            Template::Octavia => &[
+                ("floating-ip", 1),
+                ("load-balancer", 1),
+                ("network", 1),
+                ("port", 2),
+                ("router", 1),
+                ("security-group", 2),
+                ("subnet", 1),
+            ],
+            Template::WithoutLoadBalancer | Template::Zones => {
+                &[("floating-ip", 1), ("network", 1), ("port", 1), ("router", 1), ("security-group", 2), ("subnet", 1)]
+            }
+            Template::ExistingNetwork => &[("floating-ip", 1), ("security-group", 2)],
+            Template::Bastion => &[
+                ("floating-ip", 2),
+                ("network", 1),
+                ("port", 2),
+                ("router", 1),
+                ("security-group", 3),
+                ("server", 1),
+                ("subnet", 1),
+            ],
+        };
+        let expected: BTreeMap<String, usize> =
+            expected.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect();
+        assert_eq!(counted(&simulation), expected, "{template:?}");
+        let object = infrastructure(&simulation).unwrap();
+        let (status, endpoint) = (&object["status"], &object["spec"]["controlPlaneEndpoint"]["host"]);
+        assert_eq!(endpoint.is_string(), template != Template::Hosted, "{template:?}: {endpoint}");
+        for kind in [
+            "Ready",
+            "NetworkReady",
+            "RouterReady",
+            "SecurityGroupsReady",
+            "APIEndpointReady",
+            "OpenStackAuthenticationSucceeded",
+        ] {
+            assert_eq!(condition(&simulation, kind)["status"], "True", "{template:?} {kind}");
+        }
+        let zone = &status["failureDomains"][starter::ZONE]["controlPlane"];
+        assert_eq!(*zone, template != Template::Zones, "{template:?}");
+        if template == Template::Octavia {
+            assert_eq!(status["apiServerLoadBalancer"]["ip"], *endpoint);
+            assert_ne!(status["apiServerLoadBalancer"]["internalIP"], *endpoint);
+            // The user's network, the cluster's subnet and the router's address.
+            assert_eq!(status["apiServerLoadBalancer"]["allowedCIDRs"].as_array().unwrap().len(), 3);
+        }
+        // At rest nothing is written.
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        simulation.management.clear_requests();
+        simulation.cloud.clear_journal();
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        let writes: Vec<_> = simulation.management.requests().into_iter().filter(|call| call.is_write()).collect();
+        assert!(writes.is_empty(), "{template:?}: {writes:#?}");
+        let calls = simulation.cloud.journal();
+        let touched: Vec<_> = calls.iter().filter(|call| call.method != "GET" && call.service != "identity").collect();
+        assert!(touched.is_empty(), "{template:?}: {touched:#?}");
+        println!("{template:?}: {} calls in ten minutes at rest", calls.len());
+        simulation.delete_cluster().await;
+        simulation.stop().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn infrastructure_without_a_load_balancer_costs_half_of_what_it_costs_upstream() {
+    let mut simulation = Simulation::new(202);
+    simulation.start(None);
+    comes(&simulation, Template::WithoutLoadBalancer).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let calls = simulation.cloud.journal();
+    let lines: Vec<String> =
+        calls.iter().map(|call| format!("{} {} {}", call.method, call.service, call.path)).collect();
+    println!("{} calls: {lines:#?}", calls.len());
+    // Upstream: 65.
+    assert!(calls.len() <= 20, "{lines:#?}");
+    simulation.cloud.clear_journal();
+    simulation.delete_cluster().await;
+    println!("{} calls to delete it", simulation.cloud.journal().len());
+    simulation.stop().await;
+}
+
+fn in_world(life: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(life);
+}
+
+/// One life with a death at the given call of the hook; how many there were.
+fn dies(template: Template, at: Option<u64>) -> u64 {
+    let (hook, count) = killer(at);
+    in_world(async {
+        let mut simulation = Simulation::new(203);
+        simulation.start(Some(hook));
+        lives(&simulation, template).await;
+        simulation.stop().await;
+    });
+    count.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_death_between_any_two_steps_of_any_template_does_no_harm() {
+    for template in ALL {
+        let steps = dies(template, None);
+        assert!(steps > 8, "{template:?}: the steps were not counted");
+        for at in 0..steps {
+            println!("{template:?}: death at call {at} of {steps}");
+            dies(template, Some(at));
+        }
+    }
+}
+
+/// One life in which one call to the cloud fails; how many there were.
+fn fails(template: Template, at: Option<u64>, fault: Fault) -> u64 {
+    let count = Arc::new(AtomicU64::new(0));
+    let counted = count.clone();
+    in_world(async {
+        let mut simulation = Simulation::new(204);
+        // A lost answer may make something twice, for a while.
+        simulation.laws.excuse_duplicates();
+        simulation.apply_documents(documents(&simulation, CLUSTER, template)).await;
+        simulation.cloud.set_fault_hook(Arc::new(move |call| match call.method.as_str() {
+            "GET" => Fault::None,
+            _ if Some(counted.fetch_add(1, Ordering::Relaxed)) == at => fault,
+            _ => Fault::None,
+        }));
+        simulation.start(None);
+        simulation.until(&format!("{template:?} is ready"), || is_ready(&simulation, template)).await;
+        assert_eq!(simulation.there_twice(), Vec::<String>::new(), "{}", simulation.state());
+        simulation.delete_cluster().await;
+        simulation.stop().await;
+    });
+    count.load(Ordering::Relaxed)
+}
+
+#[test]
+fn each_call_of_any_template_may_fail_before_it_is_carried_out() {
+    each_fails(Fault::Before);
+}
+
+#[test]
+fn each_answer_of_any_template_may_be_lost() {
+    each_fails(Fault::After);
+}
+
+fn each_fails(fault: Fault) {
+    for template in ALL {
+        let calls = fails(template, None, fault);
+        assert!(calls > 5, "{template:?}: the calls were not counted");
+        for at in 0..calls {
+            println!("{template:?}: {fault:?} at call {at} of {calls}");
+            fails(template, Some(at), fault);
+        }
+    }
+}
+
+/// A day in the life of a bastion.
+#[tokio::test(start_paused = true)]
+async fn a_bastion_is_disabled_changed_and_deleted_by_hand() {
+    let mut simulation = Simulation::new(205);
+    simulation.start(None);
+    comes(&simulation, Template::Bastion).await;
+    let server = || simulation.in_cloud("server").first().map(|item| item.id.clone());
+    let first = server().unwrap();
+    edit(&simulation, |it| it["spec"]["bastion"]["spec"]["flavor"] = "m1.medium".into());
+    simulation
+        .until("it is made anew", || server().is_some_and(|id| id != first) && is_ready(&simulation, Template::Bastion))
+        .await;
+    let second = server().unwrap();
+    simulation.cloud.delete_behind("compute", "servers", &second);
+    simulation.until("it is back", || server().is_some_and(|id| id != second)).await;
+    edit(&simulation, |it| it["spec"]["bastion"]["enabled"] = false.into());
+    simulation
+        .until("it is gone", || {
+            let counts = counted(&simulation);
+            server().is_none() && counts["floating-ip"] == 1 && counts["security-group"] == 2 && counts["port"] == 1
+        })
+        .await;
+    assert_eq!(infrastructure(&simulation).unwrap()["status"]["ready"], true, "nobody waits for a bastion");
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
+
+/// What somebody deletes or changes is put right within a minute.
+#[tokio::test(start_paused = true)]
+async fn what_somebody_deletes_comes_back_within_a_minute() {
+    for (kind, service, collection) in [
+        ("router", "network", "routers"),
+        ("port", "network", "ports"),
+        ("security-group", "network", "security-groups"),
+        ("load-balancer", "load-balancer", "loadbalancers"),
+    ] {
+        let mut simulation = Simulation::new(206);
+        simulation.start(None);
+        comes(&simulation, Template::Octavia).await;
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        let counts = counted(&simulation);
+        let ours = simulation.in_cloud(kind).into_iter().find(|item| item.owner.contains("[hangar:")).unwrap();
+        simulation.cloud.delete_behind(service, collection, &ours.id);
+        let back = || counted(&simulation) == counts && is_ready(&simulation, Template::Octavia);
+        simulation.until_within(Duration::from_secs(90), &format!("{kind} is back"), back).await;
+        simulation.delete_cluster().await;
+        simulation.stop().await;
+    }
+}
