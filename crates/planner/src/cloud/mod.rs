@@ -160,4 +160,6 @@ impl Lookup {
 }
 
 #[cfg(test)]
+mod infrastructure_tests;
+#[cfg(test)]
 mod tests;

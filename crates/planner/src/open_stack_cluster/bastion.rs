@@ -1,6 +1,6 @@
 //! The bastion: a server like any other, with a port in the cluster's network, a group of its own and a floating IP.
 //!
-//! Flows: another spec than it was made from -> it goes -> port -> server -> floating IP. Holds: the rest of the cluster never waits for it; a spec that changed is known by
+//! Flows: another spec than it was made from, or a port lost -> it goes -> port -> server -> floating IP. Holds: the rest of the cluster never waits for it; a spec that changed is known by
 //! the fingerprint in the server's metadata.
 
 use hangar_api::kinds::OpenStackMachineSpec;
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::cloud::floating_ip::{self, Address};
 use crate::cloud::instance::{self, Instance};
-use crate::cloud::ports::Ports;
+use crate::cloud::ports::{Ports, WantedPort};
 use crate::cloud::rules::Role;
 use crate::cloud::server::{self, Server};
 use crate::cloud::{Cloud, oldest, security_groups};
@@ -103,6 +103,12 @@ fn is_outdated(world: &World) -> bool {
     current(world).is_some_and(|it| it.metadata.get(FINGERPRINT_METADATA) != Some(&fingerprint(world)))
 }
 
+/// Somebody deleted it: a server is on the ports that it was made with.
+fn has_lost_a_port(world: &World, wanted: &[WantedPort]) -> bool {
+    let ports = &world.facts.cloud.resources.ports;
+    current(world).is_some_and(server::is_active) && wanted.iter().any(|port| oldest(ports, &port.role).is_none())
+}
+
 pub fn build(world: &World, now: Timestamp) -> Phase {
     if !bastion_enabled(world) {
         return delete(world, now);
@@ -110,7 +116,8 @@ pub fn build(world: &World, now: Timestamp) -> Phase {
     if let Some(what) = instance::unsupported(&spec(world)["bastion"]["spec"], "spec.bastion.spec") {
         return Phase::blocked("NotBuiltYet", what);
     }
-    if is_outdated(world) {
+    let wanted = with_instance(world, &world.facts.cloud, |instance| instance.ports());
+    if is_outdated(world) || has_lost_a_port(world, &wanted) {
         return machine_gone(world, now);
     }
     // Once there is a server, its names have served their purpose.
@@ -120,7 +127,6 @@ pub fn build(world: &World, now: Timestamp) -> Phase {
         return Phase::blocked("InvalidBastionSpec", problem);
     }
     let view = part_of(world);
-    let wanted = with_instance(world, &world.facts.cloud, |instance| instance.ports());
     let ports = Ports { cloud: &view, server: current(world).filter(|it| !server::is_deleting(it)), wanted };
     ports.build(now).then(|| server_part(world, &view).build(now)).then(|| match external(world) {
         Some(_) => address(world).build(now),
