@@ -3,6 +3,7 @@
 //! Holds: statuses of other controllers' objects stay as they are during a pass; whoever wants them newer says so between two passes.
 
 pub mod cloud;
+mod load_balancer;
 
 use std::sync::Arc;
 

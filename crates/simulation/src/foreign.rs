@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use hangar_api::ObjectKey;
-use hangar_openstack::wire::{CreateNetwork, CreatePort, CreateSecurityGroup, CreateServer, ServerNetwork};
+use hangar_openstack::wire::{
+    CreateFloatingIp, CreateLoadBalancer, CreateNetwork, CreatePort, CreateRouter, CreateSecurityGroup, CreateServer,
+    CreateSubnet, ServerNetwork,
+};
 use hangar_openstack::{Cloud, CloudConfig};
 use hangar_simulator::starter;
 use serde_json::json;
@@ -77,6 +80,69 @@ impl Simulation {
         self.apply(&machine).await;
         self.laws.is_foreign_object(ObjectKey::new(CAPI, "Machine", NAMESPACE, "foreign"));
         // The journal is about Hangar's calls.
+        self.cloud.clear_journal();
+    }
+
+    /// What another management plane made for a cluster of the same namespace and name: the names are ours, the keys are not.
+    pub async fn plant_namesakes(&self, cluster: &str) {
+        let config =
+            CloudConfig::parse(self.cloud.clouds_yaml("http://cloud.test").as_bytes(), "openstack", None, None)
+                .unwrap();
+        let cloud = Cloud::new(config, self.cloud.transport());
+        let name = format!("k8s-clusterapi-cluster-{NAMESPACE}-{cluster}");
+        let key = |role: &str| {
+            let uids = "00000000-0000-4000-8000-00000000000a/00000000-0000-4000-8000-00000000000b";
+            Some(format!(
+                "Created by cluster-api-provider-openstack cluster {NAMESPACE}-{cluster} [hangar:{uids}/{role}]"
+            ))
+        };
+        let network = CreateNetwork { name: name.clone(), description: key("network"), ..CreateNetwork::default() };
+        let network = cloud.create_network(&network).await.unwrap().id;
+        let subnet = CreateSubnet {
+            network_id: network.clone(),
+            name: name.clone(),
+            ip_version: 4,
+            cidr: "10.8.0.0/24".into(),
+            description: key("subnet-0"),
+            ..CreateSubnet::default()
+        };
+        let subnet = cloud.create_subnet(&subnet).await.unwrap().id;
+        let router = CreateRouter { name: name.clone(), description: key("router"), ..CreateRouter::default() };
+        let router = cloud.create_router(&router).await.unwrap().id;
+        let interface = cloud.add_router_interface(&router, &subnet).await.unwrap().port_id;
+        let ip = CreateFloatingIp {
+            floating_network_id: starter::PUBLIC_NETWORK_ID.into(),
+            description: key("api-floating-ip"),
+            ..CreateFloatingIp::default()
+        };
+        let ip = cloud.create_floating_ip(&ip).await.unwrap().id;
+        let mut resources = vec![
+            ("networks", network),
+            ("subnets", subnet.clone()),
+            ("routers", router),
+            ("ports", interface),
+            ("floating_ips", ip),
+        ];
+        for role in ["controlplane", "worker", "bastion"] {
+            let group = CreateSecurityGroup {
+                name: format!("k8s-cluster-{NAMESPACE}-{cluster}-secgroup-{role}"),
+                description: key(&format!("security-group-{role}")),
+                ..CreateSecurityGroup::default()
+            };
+            resources.push(("security_groups", cloud.create_security_group(&group).await.unwrap().id));
+        }
+        let balancer = CreateLoadBalancer {
+            name: format!("{name}-kubeapi"),
+            description: key("api-load-balancer"),
+            vip_subnet_id: Some(subnet),
+            ..CreateLoadBalancer::default()
+        };
+        let balancer = cloud.create_load_balancer(&balancer).await.unwrap();
+        resources.push(("ports", balancer.vip_port_id.unwrap_or_default()));
+        resources.push(("load_balancers", balancer.id));
+        for (table, id) in resources {
+            self.laws.is_foreign_resource(table, &id);
+        }
         self.cloud.clear_journal();
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use hangar_openstack::wire::Fault;
 
 use crate::guests::Guest;
-use crate::network::floating_ips;
+use crate::network::{self, floating_ips};
 use crate::state::{Effect, State, World};
 use crate::{Simulator, compute, image, load_balancer, volume};
 
@@ -304,9 +304,9 @@ pub(crate) fn vanish(simulator: &Simulator, service: &str, segments: &[&str]) {
             world.state.ports.remove(id);
         }
         ("network", "floatingips") => floating_ips::remove(world, id),
-        ("network", "networks") => drop(world.state.networks.remove(id)),
+        ("network", "networks") => network::vanish(&mut world.state, id),
         ("network", "subnets") => drop(world.state.subnets.remove(id)),
-        ("network", "routers") => drop(world.state.routers.remove(id)),
+        ("network", "routers") => network::routers::vanish(world, id),
         ("network", "security-groups") => drop(world.state.security_groups.remove(id)),
         ("volume", "volumes") => drop(world.state.volumes.remove(id)),
         ("image", "images") => drop(world.state.images.remove(id)),

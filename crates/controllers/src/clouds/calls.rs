@@ -87,7 +87,11 @@ async fn try_out(session: &Session, project: &Project, call: CloudCall) -> Resul
             Ok(is(Port { device_id: router_id, device_owner: "network:router_interface".into(), ..port }))
         }
         CloudCall::RemoveRouterInterface { router_id, port_id } => {
-            tolerate(cloud.remove_router_port(&router_id, &port_id).await)?;
+            if let Err(error) = cloud.remove_router_port(&router_id, &port_id).await {
+                tolerate(Err(error))?;
+                // The router is gone, or has let go of it: the port may still be there.
+                tolerate(cloud.delete_port(&port_id).await)?;
+            }
             Ok(CloudAnswer::Gone(ResourceType::Port, port_id))
         }
         CloudCall::CreateFloatingIp(body) => cloud.create_floating_ip(&body).await.map(is),

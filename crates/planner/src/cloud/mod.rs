@@ -163,4 +163,6 @@ impl Lookup {
 }
 
 #[cfg(test)]
+mod infrastructure_tests;
+#[cfg(test)]
 pub(crate) mod tests;

@@ -1,5 +1,5 @@
 //! The router of a cluster, and its interfaces in the cluster's subnets.
-//! Flows: twins go -> router -> gateway -> a port of ours for each subnet -> interfaces -> tags. Holds: the port of an interface carries our key from its create call, so that an
+//! Flows: router -> twins go -> gateway -> a port of ours for each subnet -> interfaces -> tags. Holds: the port of an interface carries our key from its create call, so that an
 //! interface is found again whoever the router belongs to; a router of the user's gets interfaces and is never deleted.
 
 use hangar_openstack_types::{CreatePort, CreateRouter, FixedIp, GatewayInfo, Network, Port, Router, Subnet};
@@ -10,6 +10,7 @@ use super::cluster_owner::{ClusterOwner, twins};
 use super::{Cloud, CloudCall, Owned, ResourceType, oldest};
 use crate::plan::Phase;
 use crate::planner::Part;
+use crate::step::Step;
 
 /// The role of the router in its owner's key.
 pub const ROLE: &str = "router";
@@ -105,18 +106,24 @@ impl ManagedRouter<'_> {
     fn interfaces(&self) -> Phase {
         let Some(router) = self.current() else { return Phase::Done };
         let ports = (0..self.subnets.len()).filter_map(|index| self.interface(index));
-        let apart: Vec<&Port> = ports.filter(|port| port.device_id != router.id).collect();
-        if let Some(taken) = apart.iter().find(|port| !port.device_id.is_empty()) {
-            let text = format!(
-                "port {} is the gateway of the cluster's subnet and belongs to router {}, not to {}: detach it",
-                taken.id, taken.device_id, router.name
-            );
-            return Phase::blocked("RouterInterfaceInUse", text);
-        }
-        Phase::steps(apart.into_iter().map(|port| {
+        Phase::steps(ports.filter(|port| port.device_id != router.id).map(|port| {
             let call = CloudCall::AddRouterInterface { router_id: router.id.clone(), port_id: port.id.clone() };
             self.cloud.step(call)
         }))
+    }
+
+    /// Interfaces of a router that is gone, or that is one too many: a port of ours can only have come there by us.
+    fn misplaced(&self) -> Phase {
+        let Some(router) = self.current() else { return Phase::Done };
+        let apart = self.interface_ports().filter(|port| !port.device_id.is_empty() && port.device_id != router.id);
+        Phase::steps(apart.map(|port| self.detach(port)))
+    }
+
+    fn detach(&self, port: &Port) -> Step {
+        self.cloud.step(match port.device_id.as_str() {
+            "" => CloudCall::Delete(ResourceType::Port, port.id.clone()),
+            router => CloudCall::RemoveRouterInterface { router_id: router.to_owned(), port_id: port.id.clone() },
+        })
     }
 
     /// Twins that were never attached.
@@ -145,8 +152,9 @@ impl Part for ManagedRouter<'_> {
         if self.existing.is_none() && self.external.is_none() {
             return Phase::Done;
         }
-        Phase::steps(twins(self.cloud, &self.cloud.resources.routers))
-            .then(|| self.router())
+        self.router()
+            .then(|| self.misplaced())
+            .then(|| Phase::steps(twins(self.cloud, &self.cloud.resources.routers)))
             .then(|| self.gateway())
             .then(|| self.surplus())
             .then(|| self.ports())
@@ -155,12 +163,7 @@ impl Part for ManagedRouter<'_> {
     }
 
     fn delete(&self, _now: Timestamp) -> Phase {
-        let interfaces = self.interface_ports().map(|port| {
-            self.cloud.step(match port.device_id.as_str() {
-                "" => CloudCall::Delete(ResourceType::Port, port.id.clone()),
-                router => CloudCall::RemoveRouterInterface { router_id: router.to_owned(), port_id: port.id.clone() },
-            })
-        });
+        let interfaces = self.interface_ports().map(|port| self.detach(port));
         let routers = self.cloud.resources.routers.keys().map(|id| self.cloud.delete(ResourceType::Router, id));
         Phase::steps(interfaces).then(|| Phase::steps(routers))
     }

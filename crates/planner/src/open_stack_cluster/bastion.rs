@@ -1,6 +1,6 @@
 //! The bastion: a server like any other, with a port in the cluster's network, a group of its own and a floating IP.
 //!
-//! Flows: another spec than it was made from -> it goes -> port -> server -> floating IP. Holds: the rest of the cluster never waits for it; a spec that changed is known by
+//! Flows: another spec than it was made from, or a port lost -> it goes -> port -> server -> floating IP. Holds: the rest of the cluster never waits for it; a spec that changed is known by
 //! the fingerprint in the server's metadata.
 
 use hangar_api::kinds::OpenStackMachineSpec;
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::cloud::floating_ip::{self, Address};
 use crate::cloud::instance::{self, Instance};
-use crate::cloud::ports::Ports;
+use crate::cloud::ports::{Ports, WantedPort};
 use crate::cloud::rules::Role;
 use crate::cloud::server::{self, Server};
 use crate::cloud::trunks::Trunks;
@@ -105,6 +105,12 @@ fn is_outdated(world: &World) -> bool {
     current(world).is_some_and(|it| it.metadata.get(FINGERPRINT_METADATA) != Some(&fingerprint(world)))
 }
 
+/// Somebody deleted it: a server is on the ports that it was made with.
+fn has_lost_a_port(world: &World, wanted: &[WantedPort]) -> bool {
+    let ports = &world.facts.cloud.resources.ports;
+    current(world).is_some_and(server::is_active) && wanted.iter().any(|port| oldest(ports, &port.role).is_none())
+}
+
 pub fn build(world: &World, now: Timestamp) -> Phase {
     if !bastion_enabled(world) {
         return delete(world, now);
@@ -114,7 +120,8 @@ pub fn build(world: &World, now: Timestamp) -> Phase {
             "spec.bastion.spec.floatingIPPoolRef is not built yet; name an address in spec.bastion.floatingIP, or none";
         return Phase::blocked("NotBuiltYet", text);
     }
-    if is_outdated(world) {
+    let wanted = with_instance(world, &world.facts.cloud, |instance| instance.ports());
+    if is_outdated(world) || has_lost_a_port(world, &wanted) {
         return machine_gone(world, now);
     }
     // Once there is a server, its names have served their purpose.
@@ -124,11 +131,10 @@ pub fn build(world: &World, now: Timestamp) -> Phase {
         return Phase::blocked("InvalidBastionSpec", problem);
     }
     let view = part_of(world);
-    let (volumes, ports, trunks) =
-        with_instance(world, &world.facts.cloud, |it| (it.volumes(), it.ports(), it.trunks()));
+    let (volumes, trunks) = with_instance(world, &world.facts.cloud, |it| (it.volumes(), it.trunks()));
     let has_server = current(world).is_some();
     let volumes = Volumes { cloud: &view, has_server, wanted: volumes };
-    let ports = Ports { cloud: &view, server: current(world).filter(|it| !server::is_deleting(it)), wanted: ports };
+    let ports = Ports { cloud: &view, server: current(world).filter(|it| !server::is_deleting(it)), wanted };
     let trunks = Trunks { cloud: &view, has_server, wanted: trunks };
     let parts = volumes.build(now).then(|| ports.build(now)).then(|| trunks.build(now));
     parts.then(|| server_part(world, &view).build(now)).then(|| match external(world) {

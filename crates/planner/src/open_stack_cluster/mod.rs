@@ -168,4 +168,6 @@ fn same_project(world: &World) -> Phase {
 }
 
 #[cfg(test)]
+mod infrastructure_tests;
+#[cfg(test)]
 mod tests;

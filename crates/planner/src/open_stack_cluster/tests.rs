@@ -3,7 +3,6 @@ use std::sync::Arc;
 use hangar_openstack_types::SecurityGroup;
 use serde_json::{Value, json};
 
-use super::parts::is_hosted;
 use super::*;
 use crate::cloud::rules::Role;
 use crate::cloud::{PROJECT_ANNOTATION, Resource};
@@ -62,14 +61,6 @@ fn world_of(spec: Value, others: Vec<Value>) -> World {
 
 fn external() -> Network {
     Network { id: "ext".into(), name: "public".into(), external: true, ..Network::default() }
-}
-
-/// The spec of a cluster that has nothing of its own yet, on machines of this cloud.
-fn all_of_it() -> Value {
-    json!({
-        "network": null, "apiServerFixedIP": null, "disableAPIServerFloatingIP": null,
-        "managedSubnets": [{ "cidr": "10.6.0.0/24", "dnsNameservers": ["1.1.1.1"] }],
-    })
 }
 
 fn group(id: &str, role: &str) -> SecurityGroup {

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use hangar_openstack_types::{
-    CreateListener, CreatePool, FloatingIp, HealthMonitor, Listener, LoadBalancer, Member, Network, Pool, Port,
-    Reference, Router, SecurityGroup, SecurityGroupRule, Server, Subnet, Trunk, Volume,
+    FloatingIp, LoadBalancer, Network, Port, Router, SecurityGroup, SecurityGroupRule, Server, Subnet, Trunk, Volume,
 };
 use jiff::Timestamp;
 use serde_json::Value;
 
-use crate::cloud::{CloudAnswer, CloudCall, LoadBalancerChange, LoadBalancerTree, Resource, ResourceType, Resources};
+use crate::cloud::{CloudAnswer, CloudCall, LoadBalancerTree, Resource, ResourceType, Resources};
 
 /// A call in a few words.
 pub fn call(call: &CloudCall) -> String {
@@ -42,32 +41,14 @@ pub fn call(call: &CloudCall) -> String {
             format!("bind floating IP {id} to {}", port_id.as_deref().unwrap_or("nothing"))
         }
         CloudCall::CreateLoadBalancer(balancer) => format!("create load balancer {}", balancer.name),
-        CloudCall::ChangeLoadBalancer { id, change } => format!("{} of {id}", self::change(change)),
+        CloudCall::ChangeLoadBalancer { id, change } => format!("{} of {id}", super::load_balancer::change(change)),
         CloudCall::Tag { of, id, tags } => format!("tag {of:?} {id} {}", tags.join(",")),
         CloudCall::Delete(of, id) => format!("delete {of:?} {id}"),
     }
 }
 
-fn change(change: &LoadBalancerChange) -> String {
-    match change {
-        LoadBalancerChange::CreateListener(listener) => format!("create listener {}", listener.name),
-        LoadBalancerChange::UpdateListener { id, changes } => format!("update listener {id} {changes}"),
-        LoadBalancerChange::DeleteListener(id) => format!("delete listener {id}"),
-        LoadBalancerChange::CreatePool(pool) => format!("create pool {}", pool.name),
-        LoadBalancerChange::DeletePool(id) => format!("delete pool {id}"),
-        LoadBalancerChange::SetMembers { pool_id, members } => {
-            let all: Vec<String> =
-                members.iter().map(|member| format!("{}:{}", member.address, member.protocol_port)).collect();
-            format!("set members {} of pool {pool_id}", all.join(","))
-        }
-        LoadBalancerChange::CreateMonitor(monitor) => format!("create monitor {}", monitor.name),
-        LoadBalancerChange::UpdateMonitor { id, changes } => format!("update monitor {id} {changes}"),
-        LoadBalancerChange::DeleteMonitor(id) => format!("delete monitor {id}"),
-    }
-}
-
 /// Fields of an existing resource change as a service would change them.
-fn with<T: serde::Serialize + serde::de::DeserializeOwned>(resource: &T, changes: &Value) -> T {
+pub(super) fn with<T: serde::Serialize + serde::de::DeserializeOwned>(resource: &T, changes: &Value) -> T {
     let mut value = serde_json::to_value(resource).unwrap();
     for (field, change) in changes.as_object().into_iter().flatten() {
         value[field] = change.clone();
@@ -235,12 +216,12 @@ pub fn called(cloud: &mut Resources, call: &CloudCall, now: Timestamp, ids: &mut
                 ..LoadBalancer::default()
             };
             let mut tree = LoadBalancerTree { balancer, ..LoadBalancerTree::default() };
-            wanted.listeners.iter().for_each(|listener| grow(&mut tree, listener, ids));
+            wanted.listeners.iter().for_each(|listener| super::load_balancer::grow(&mut tree, listener, ids));
             tree.into()
         }
         CloudCall::ChangeLoadBalancer { id, change } => {
             let mut tree = (*cloud.load_balancers[id]).clone();
-            changed(&mut tree, change, ids);
+            super::load_balancer::changed(&mut tree, change, ids);
             tree.balancer.provisioning_status = "PENDING_UPDATE".into();
             tree.into()
         }
@@ -286,102 +267,6 @@ fn tagged(cloud: &Resources, of: ResourceType, id: &str, tags: &[String]) -> Res
         ResourceType::Server | ResourceType::LoadBalancer | ResourceType::Volume => {
             panic!("{of:?} has no tags that are set afterwards")
         }
-    }
-}
-
-fn reference(id: &str) -> Reference {
-    Reference { id: id.to_owned() }
-}
-
-fn grow(tree: &mut LoadBalancerTree, wanted: &CreateListener, ids: &mut dyn FnMut() -> String) {
-    let pool = wanted.default_pool.as_ref().map(|pool| plant(tree, pool, ids));
-    tree.listeners.push(Listener {
-        id: ids(),
-        name: wanted.name.clone(),
-        protocol_port: wanted.protocol_port,
-        allowed_cidrs: wanted.allowed_cidrs.clone(),
-        default_pool_id: pool.or_else(|| wanted.default_pool_id.clone()),
-        loadbalancers: vec![reference(&tree.balancer.id)],
-        ..Listener::default()
-    });
-}
-
-fn plant(tree: &mut LoadBalancerTree, wanted: &CreatePool, ids: &mut dyn FnMut() -> String) -> String {
-    let id = ids();
-    let monitor = wanted.healthmonitor.as_ref().map(|monitor| {
-        let pools = vec![reference(&id)];
-        tree.monitors.push(HealthMonitor {
-            id: ids(),
-            name: monitor.name.clone(),
-            delay: monitor.delay,
-            timeout: monitor.timeout,
-            max_retries: monitor.max_retries,
-            max_retries_down: monitor.max_retries_down.unwrap_or(3),
-            pools,
-            ..HealthMonitor::default()
-        });
-        tree.monitors[tree.monitors.len() - 1].id.clone()
-    });
-    tree.pools.push(Pool {
-        id: id.clone(),
-        name: wanted.name.clone(),
-        lb_algorithm: wanted.lb_algorithm.clone(),
-        healthmonitor_id: monitor,
-        loadbalancers: vec![reference(&tree.balancer.id)],
-        ..Pool::default()
-    });
-    if let Some(listener) = &wanted.listener_id {
-        for it in tree.listeners.iter_mut().filter(|it| it.id == *listener) {
-            it.default_pool_id = Some(id.clone());
-        }
-    }
-    id
-}
-
-fn changed(tree: &mut LoadBalancerTree, change: &LoadBalancerChange, ids: &mut dyn FnMut() -> String) {
-    match change {
-        LoadBalancerChange::CreateListener(listener) => grow(tree, listener, ids),
-        LoadBalancerChange::UpdateListener { id, changes } => {
-            for it in tree.listeners.iter_mut().filter(|it| it.id == *id) {
-                *it = with(it, changes);
-            }
-        }
-        LoadBalancerChange::DeleteListener(id) => tree.listeners.retain(|it| it.id != *id),
-        LoadBalancerChange::CreatePool(pool) => drop(plant(tree, pool, ids)),
-        LoadBalancerChange::DeletePool(id) => tree.pools.retain(|it| it.id != *id),
-        LoadBalancerChange::SetMembers { pool_id, members } => {
-            let members = members.iter().map(|member| Member {
-                id: ids(),
-                name: member.name.clone(),
-                address: member.address.clone(),
-                protocol_port: member.protocol_port,
-                ..Member::default()
-            });
-            tree.members.insert(pool_id.clone(), members.collect());
-        }
-        LoadBalancerChange::CreateMonitor(monitor) => {
-            let pool = monitor.pool_id.clone().unwrap_or_default();
-            let id = ids();
-            for it in tree.pools.iter_mut().filter(|it| it.id == pool) {
-                it.healthmonitor_id = Some(id.clone());
-            }
-            tree.monitors.push(HealthMonitor {
-                id,
-                name: monitor.name.clone(),
-                delay: monitor.delay,
-                timeout: monitor.timeout,
-                max_retries: monitor.max_retries,
-                max_retries_down: monitor.max_retries_down.unwrap_or(3),
-                pools: vec![reference(&pool)],
-                ..HealthMonitor::default()
-            });
-        }
-        LoadBalancerChange::UpdateMonitor { id, changes } => {
-            for it in tree.monitors.iter_mut().filter(|it| it.id == *id) {
-                *it = with(it, changes);
-            }
-        }
-        LoadBalancerChange::DeleteMonitor(id) => tree.monitors.retain(|it| it.id != *id),
     }
 }
 

@@ -325,22 +325,204 @@ async fn a_bastion_is_disabled_changed_and_deleted_by_hand() {
 /// What somebody deletes or changes is put right within a minute.
 #[tokio::test(start_paused = true)]
 async fn what_somebody_deletes_comes_back_within_a_minute() {
-    for (kind, service, collection) in [
-        ("router", "network", "routers"),
-        ("port", "network", "ports"),
-        ("security-group", "network", "security-groups"),
-        ("load-balancer", "load-balancer", "loadbalancers"),
+    for (template, kind, service, collection) in [
+        (Template::Octavia, "router", "network", "routers"),
+        (Template::Octavia, "port", "network", "ports"),
+        (Template::Octavia, "security-group", "network", "security-groups"),
+        (Template::Octavia, "load-balancer", "load-balancer", "loadbalancers"),
+        (Template::Hosted, "network", "network", "networks"),
+        (Template::Bastion, "port", "network", "ports"),
     ] {
         let mut simulation = Simulation::new(206);
         simulation.start(None);
-        comes(&simulation, Template::Octavia).await;
+        comes(&simulation, template).await;
         tokio::time::sleep(Duration::from_secs(120)).await;
         let counts = counted(&simulation);
         let ours = simulation.in_cloud(kind).into_iter().find(|item| item.owner.contains("[hangar:")).unwrap();
         simulation.cloud.delete_behind(service, collection, &ours.id);
-        let back = || counted(&simulation) == counts && is_ready(&simulation, Template::Octavia);
+        let back = || counted(&simulation) == counts && is_ready(&simulation, template);
         simulation.until_within(Duration::from_secs(90), &format!("{kind} is back"), back).await;
         simulation.delete_cluster().await;
         simulation.stop().await;
+    }
+}
+
+/// CAPO finds what is its own by name: two management planes with the same names in one project adopt and delete each other's resources.
+#[tokio::test(start_paused = true)]
+async fn what_another_management_plane_made_under_the_same_names_is_neither_used_nor_touched() {
+    for template in ALL {
+        let mut simulation = Simulation::new(207);
+        simulation.plant_namesakes(CLUSTER).await;
+        simulation.start(None);
+        comes(&simulation, template).await;
+        let ours = counted(&simulation);
+        let network = infrastructure(&simulation).unwrap()["status"]["network"]["id"].as_str().unwrap().to_owned();
+        assert!(!simulation.laws.knows_foreign(&network), "{template:?}");
+        assert!(ours["security-group"] >= 2, "{template:?}: {ours:?}");
+        simulation.delete_cluster().await;
+        assert_eq!(simulation.cloud.inventory().of_kind("router").count(), 1, "{template:?}: theirs is still there");
+        simulation.stop().await;
+    }
+}
+
+fn client(simulation: &Simulation) -> hangar_openstack::Cloud {
+    let yaml = simulation.cloud.clouds_yaml("http://cloud.test");
+    let config = hangar_openstack::CloudConfig::parse(yaml.as_bytes(), "openstack", None, None).unwrap();
+    hangar_openstack::Cloud::new(config, simulation.cloud.transport())
+}
+
+/// What the cloud controller and the CSI driver of the tenant leave in the cluster's network.
+async fn leave_behind(simulation: &Simulation) {
+    use hangar_openstack::{CreateFloatingIp, CreateLoadBalancer, CreateVolume};
+    let cloud = client(simulation);
+    let object = infrastructure(simulation).unwrap();
+    let subnet = object["status"]["network"]["subnets"][0]["id"].as_str().unwrap().to_owned();
+    let balancer = CreateLoadBalancer {
+        name: format!("kube_service_{CLUSTER}_default_web"),
+        vip_subnet_id: Some(subnet),
+        ..CreateLoadBalancer::default()
+    };
+    let balancer = cloud.create_load_balancer(&balancer).await.unwrap();
+    let ip = CreateFloatingIp {
+        floating_network_id: starter::PUBLIC_NETWORK_ID.into(),
+        port_id: balancer.vip_port_id,
+        description: Some(format!("Floating IP for Kubernetes external service default/web from cluster {CLUSTER}")),
+        ..CreateFloatingIp::default()
+    };
+    cloud.create_floating_ip(&ip).await.unwrap();
+    for (name, cluster) in [("pvc-1", CLUSTER), ("pvc-2", "another")] {
+        let metadata = [("cinder.csi.openstack.org/cluster".to_owned(), cluster.to_owned())].into();
+        let volume = CreateVolume { name: name.into(), size: 1, metadata, ..CreateVolume::default() };
+        let volume = cloud.create_volume(&volume).await.unwrap();
+        if cluster != CLUSTER {
+            simulation.laws.is_foreign_resource("volumes", &volume.id);
+        }
+    }
+}
+
+/// CAPO 842: the deletion of a cluster hangs because of load balancers that its cloud controller made, and says nothing of them.
+#[tokio::test(start_paused = true)]
+async fn what_the_tenants_controllers_left_is_named_and_goes_if_somebody_asks() {
+    let mut simulation = Simulation::new(208);
+    simulation.start(None);
+    comes(&simulation, Template::WithoutLoadBalancer).await;
+    leave_behind(&simulation).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    simulation.management.delete("cluster.x-k8s.io", "Cluster", NAMESPACE, CLUSTER);
+    let named = || {
+        let message = condition(&simulation, "Ready")["message"].as_str().unwrap_or_default().to_owned();
+        message.contains("kube_service_capi-quickstart_default_web") && message.contains("floating IP")
+    };
+    simulation.until("what is left is named", named).await;
+    let counts = counted(&simulation);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(counted(&simulation), counts, "nothing is deleted unless somebody asks");
+    edit(&simulation, |it| {
+        it["metadata"]["annotations"]["hangar.dev/delete-tenant-resources"] = "load-balancers,volumes".into();
+    });
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
+
+/// Neutron only says that a network is in use; a person needs to know by what (CAPO 1792, 2121).
+#[tokio::test(start_paused = true)]
+async fn what_keeps_a_network_is_named_until_it_is_gone() {
+    let mut simulation = Simulation::new(209);
+    simulation.start(None);
+    comes(&simulation, Template::Hosted).await;
+    let network = infrastructure(&simulation).unwrap()["status"]["network"]["id"].as_str().unwrap().to_owned();
+    let port = hangar_openstack::CreatePort { network_id: network, name: "by-hand".into(), ..Default::default() };
+    let port = client(&simulation).create_port(&port).await.unwrap();
+    simulation.management.delete("cluster.x-k8s.io", "Cluster", NAMESPACE, CLUSTER);
+    let named = || condition(&simulation, "Ready")["message"].as_str().unwrap_or_default().contains("by-hand");
+    simulation.until("the port is named", named).await;
+    simulation.cloud.delete_behind("network", "ports", &port.id);
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
+
+/// CAPO 1425 and 668: the address of the API went with a machine, or with somebody else's; 1265: it travelled.
+#[tokio::test(start_paused = true)]
+async fn the_address_of_the_api_is_the_clusters_and_one_that_the_user_gave_stays() {
+    for given in [false, true] {
+        let mut simulation = Simulation::new(210);
+        let ip = hangar_openstack::CreateFloatingIp {
+            floating_network_id: starter::PUBLIC_NETWORK_ID.into(),
+            ..hangar_openstack::CreateFloatingIp::default()
+        };
+        let theirs = client(&simulation).create_floating_ip(&ip).await.unwrap();
+        simulation.laws.is_foreign_resource("floating_ips", &theirs.id);
+        let mut documents = documents(&simulation, CLUSTER, Template::WithoutLoadBalancer);
+        if given {
+            let it = documents.iter_mut().find(|it| it["kind"] == "OpenStackCluster").unwrap();
+            it["spec"]["apiServerFloatingIP"] = theirs.floating_ip_address.clone().into();
+        }
+        simulation.start(None);
+        simulation.apply_documents(documents).await;
+        simulation.until("it is ready", || is_ready(&simulation, Template::WithoutLoadBalancer)).await;
+        let endpoint = infrastructure(&simulation).unwrap()["spec"]["controlPlaneEndpoint"]["host"].clone();
+        assert_eq!(endpoint == theirs.floating_ip_address, given);
+        assert_eq!(simulation.in_cloud("floating-ip").len(), usize::from(!given));
+        simulation.delete_cluster().await;
+        assert_eq!(simulation.cloud.inventory().of_kind("floating-ip").count(), 1, "the user's is still there");
+        simulation.stop().await;
+    }
+}
+
+/// No name server, rule or zone needs a new cluster.
+#[tokio::test(start_paused = true)]
+async fn what_may_change_changes_in_place() {
+    let mut simulation = Simulation::new(211);
+    simulation.start(None);
+    comes(&simulation, Template::Octavia).await;
+    let before: Vec<String> = simulation.left_in_cloud().into_iter().map(|item| item.id).collect();
+    edit(&simulation, |it| {
+        it["spec"]["managedSubnets"][0]["dnsNameservers"] = json!(["9.9.9.9"]);
+        it["spec"]["apiServerLoadBalancer"]["allowedCIDRs"] = json!(["198.51.100.0/24"]);
+        it["spec"]["apiServerLoadBalancer"]["monitor"] =
+            json!({ "delay": 30, "timeout": 7, "maxRetries": 2, "maxRetriesDown": 4 });
+        it["spec"]["managedSecurityGroups"]["allowAllInClusterTraffic"] = false.into();
+        it["spec"]["controlPlaneAvailabilityZones"] = json!(["another"]);
+    });
+    let status = || infrastructure(&simulation).unwrap()["status"].clone();
+    simulation
+        .until("the load balancer lets others in", || {
+            let allowed = status()["apiServerLoadBalancer"]["allowedCIDRs"].to_string();
+            allowed.contains("198.51.100.0/24") && !allowed.contains("192.0.2.0/24") && status()["ready"] == true
+        })
+        .await;
+    let cloud = client(&simulation);
+    let subnets = cloud.subnets(&hangar_openstack::SubnetQuery::default()).await.unwrap();
+    let subnet = subnets.iter().find(|subnet| subnet.description.contains("[hangar:")).unwrap();
+    assert_eq!(subnet.dns_nameservers, ["9.9.9.9"]);
+    let monitors = cloud.health_monitors(None).await.unwrap();
+    assert!(monitors.iter().all(|it| (it.delay, it.timeout, it.max_retries, it.max_retries_down) == (30, 7, 2, 4)));
+    assert_eq!(status()["failureDomains"][starter::ZONE]["controlPlane"], false);
+    let groups = simulation.in_cloud("security-group");
+    let all = cloud.security_groups(&hangar_openstack::SecurityGroupQuery::default()).await.unwrap();
+    let etcd = |group: &hangar_openstack::SecurityGroup| {
+        group.security_group_rules.iter().any(|rule| rule.port_range_min == Some(2379))
+    };
+    assert!(all.iter().any(|group| groups.iter().any(|item| item.id == group.id) && etcd(group)));
+    let after: Vec<String> = simulation.left_in_cloud().into_iter().map(|item| item.id).collect();
+    assert_eq!(before, after, "nothing was made anew");
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
+
+/// A user deletes the cluster while Octavia is at work, at any moment.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_is_deleted_at_any_moment_goes_without_a_trace() {
+    for template in ALL {
+        for moment in (0..4_000).step_by(250) {
+            let mut simulation = Simulation::new(212);
+            simulation.start(None);
+            simulation.apply_documents(documents(&simulation, CLUSTER, template)).await;
+            tokio::time::sleep(Duration::from_millis(moment)).await;
+            // `kubectl delete -f`: what was not adopted yet is the user's to delete.
+            simulation.management.delete(INFRASTRUCTURE, "OpenStackCluster", NAMESPACE, CLUSTER);
+            simulation.delete_cluster().await;
+            simulation.stop().await;
+        }
     }
 }

@@ -6,7 +6,7 @@ pub(crate) mod addressing;
 pub(crate) mod floating_ips;
 pub(crate) mod ports;
 mod quotas;
-mod routers;
+pub(crate) mod routers;
 pub(crate) mod security_groups;
 mod subnets;
 mod tags;
@@ -289,8 +289,7 @@ fn update(simulator: &Simulator, world: &mut World, ask: &Ask, id: &str) -> Outc
 /// Its subnets go with it; ports of anybody but the DHCP agent keep it.
 fn delete(world: &mut World, ask: &Ask, id: &str) -> Outcome {
     let state = &mut world.state;
-    let network =
-        state.networks.get(id).filter(|network| ask.sees(&network.project_id)).ok_or_else(|| no_network(id))?;
+    state.networks.get(id).filter(|network| ask.sees(&network.project_id)).ok_or_else(|| no_network(id))?;
     let users: Vec<&str> = state
         .ports
         .values()
@@ -304,8 +303,23 @@ fn delete(world: &mut World, ask: &Ask, id: &str) -> Outcome {
         );
         return refuse(409, "NetworkInUse", words);
     }
+    remove(state, id);
+    Ok(Reply::empty(204))
+}
+
+/// With its subnets.
+fn remove(state: &mut State, id: &str) {
+    let Some(network) = state.networks.get(id) else { return };
     let rows: Vec<Subnet> = network.subnets.iter().filter_map(|id| state.subnets.get(id)).cloned().collect();
     rows.iter().for_each(|subnet| subnets::remove(state, subnet));
     state.networks.remove(id);
-    Ok(Reply::empty(204))
+}
+
+/// With everything in it.
+pub(crate) fn vanish(state: &mut State, id: &str) {
+    let ports = state.ports.values().filter(|port| port.network_id == id).map(|port| port.id.clone());
+    for port in ports.collect::<Vec<_>>() {
+        state.ports.remove(&port);
+    }
+    remove(state, id);
 }

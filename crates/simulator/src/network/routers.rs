@@ -159,6 +159,13 @@ fn remove_port(world: &mut World, router: &str, owner: &str) {
     }
 }
 
+/// With its interfaces and its gateway.
+pub(crate) fn vanish(world: &mut World, id: &str) {
+    remove_port(world, id, INTERFACE);
+    remove_port(world, id, GATEWAY);
+    world.state.routers.remove(id);
+}
+
 fn delete(world: &mut World, id: &str) -> Outcome {
     let attached: Vec<&str> = interfaces(&world.state, id).map(|port| port.id.as_str()).collect();
     if !attached.is_empty() {
