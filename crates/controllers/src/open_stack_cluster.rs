@@ -6,7 +6,7 @@ use hangar_api::kinds;
 use hangar_engine::pass::Controller;
 use hangar_engine::reads::{Read, cluster, members, read};
 use hangar_openstack::Error;
-use hangar_planner::cloud::{Cloud, CloudIdentity, PROJECT_ANNOTATION, Resources};
+use hangar_planner::cloud::{Cloud, CloudIdentity, PROJECT_ANNOTATION, Resources, load_balancer, server};
 use hangar_planner::open_stack_cluster::{
     Facts, Found, OpenStackClusters, bastion_enabled, is_managed, needs_floating_ips, needs_load_balancers, owner,
 };
@@ -60,6 +60,9 @@ async fn read_facts(
         resources = read_resources(session, &project, world).await?;
     }
     let cloud = Cloud { identity, project: project.name.clone(), resources };
+    if object.is_deleting() && is_at_work(&cloud.resources, true) {
+        return Ok(Facts { cloud, ..Facts::default() });
+    }
     if object.is_deleting() {
         return leftovers::with_leftovers(session, &project, world, Facts { cloud, ..Facts::default() }).await;
     }
@@ -77,20 +80,33 @@ async fn read_facts(
 async fn read_resources(session: &Session, project: &Project, world: &Clusters) -> Result<Resources, Error> {
     let (object, cloud, owner) = (world.object(), &session.cloud, world.object().uid());
     let going = object.is_deleting();
-    let age = match going {
+    let mut age = match going {
         // Another process may have made something until it knew.
         true => Age::Strict(FRESH.min(project.deleting_for(owner))),
         false => Age::Paced(freshness(world)),
     };
-    let bastion = bastion_enabled(world) || object.get("/status/bastion").is_object() || going;
     let mut resources = Resources::default();
+    if needs_load_balancers(world) || (going && session.cloud.has_load_balancers().await?) {
+        resources.load_balancers = project.resources(cloud, owner, age).await?;
+    }
+    let bastion = bastion_enabled(world) || object.get("/status/bastion").is_object() || going;
+    if bastion {
+        let coming = if bastion_is_coming(world) && !going { Age::Paced(FRESH) } else { age };
+        resources.servers = project.resources(cloud, owner, coming).await?;
+    }
+    // Nova or Octavia is at work, and nothing will be made or let go until they are done: the rest need not be looked at each time.
+    if is_at_work(&resources, going) {
+        age = Age::Paced(DRIFT);
+    }
     if going || is_managed(world) {
         resources.networks = project.resources(cloud, owner, age).await?;
         resources.subnets = project.resources(cloud, owner, age).await?;
         resources.routers = project.resources(cloud, owner, age).await?;
     }
     if going || is_managed(world) || bastion {
-        resources.ports = project.resources(cloud, owner, age).await?;
+        // A bastion is made on them.
+        let coming = bastion_is_coming(world) && resources.servers.is_empty() && !going;
+        resources.ports = project.resources(cloud, owner, if coming { Age::Paced(FRESH) } else { age }).await?;
     }
     if going || object.get("/spec/managedSecurityGroups").is_object() {
         resources.security_groups = project.resources(cloud, owner, age).await?;
@@ -98,27 +114,30 @@ async fn read_resources(session: &Session, project: &Project, world: &Clusters) 
     if going || needs_floating_ips(world) {
         resources.floating_ips = project.resources(cloud, owner, age).await?;
     }
-    if needs_load_balancers(world) || (going && session.cloud.has_load_balancers().await?) {
-        resources.load_balancers = project.resources(cloud, owner, age).await?;
-    }
     if bastion {
-        resources.servers = project.resources(cloud, owner, age).await?;
         // Also those of a spec that it had before.
         let changes = going || bastion_is_coming(world);
+        let age = if changes && resources.servers.is_empty() && !going { Age::Paced(FRESH) } else { age };
         let spec = world.typed().spec.bastion.as_ref().and_then(|bastion| bastion.spec.as_ref());
         if changes || spec.is_some_and(instance::wants_trunks) {
             resources.trunks = project.resources(cloud, owner, age).await?;
         }
-        if spec.is_some_and(instance::wants_volumes) || (changes && session.cloud.has_volumes().await?) {
+        if spec.is_some_and(instance::wants_volumes) || (changes && cloud.has_volumes().await?) {
             resources.volumes = project.resources(cloud, owner, age).await?;
         }
     }
     Ok(resources)
 }
 
+fn is_at_work(resources: &Resources, going: bool) -> bool {
+    let mut servers = resources.servers.values();
+    resources.load_balancers.values().any(|tree| load_balancer::is_pending(tree))
+        || (going && servers.any(|server| server::is_deleting(server)))
+}
+
 /// Once it was ready, what somebody else changed is seen when it is looked at again after a while.
 fn freshness(world: &Clusters) -> Duration {
-    match world.object().get("/status/ready") == true && !bastion_is_coming(world) {
+    match world.object().get("/status/ready") == true {
         true => DRIFT,
         false => FRESH,
     }

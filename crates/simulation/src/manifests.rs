@@ -7,6 +7,8 @@ use hangar_pki::{Authority, Leaf, SystemKeys};
 use serde_json::{Value, json};
 
 const EXAMPLE: &str = include_str!("../../../examples/kamaji-openstack.yaml");
+/// With a network of its own and a bastion.
+const MANAGED_NETWORK: &str = include_str!("../../../examples/openstack-managed-network.yaml");
 /// As the example calls it.
 pub const CLUSTER: &str = "capi-quickstart";
 
@@ -18,6 +20,11 @@ pub fn cluster(name: &str, clouds_yaml: &str) -> Vec<Value> {
         name => text.replace("kamaji-quickstart", name).replace(CLUSTER, name),
     };
     yaml::documents(&text).unwrap()
+}
+
+/// The documents of the example with a network of its own.
+pub fn managed_network(clouds_yaml: &str) -> Vec<Value> {
+    yaml::documents(&MANAGED_NETWORK.replace("${OPENSTACK_CLOUD_YAML_B64}", &STANDARD.encode(clouds_yaml))).unwrap()
 }
 
 /// A data store with an authority of its own.

@@ -30,7 +30,11 @@ pub fn cluster(object: &mut Object, old: Option<&Object>) -> Vec<Refusal> {
     }
     let (new_spec, old_spec) = (object.get("/spec"), old.get("/spec"));
     let changed = differing(new_spec, old_spec, MUTABLE).into_iter();
-    let changed = changed.filter(|name| !fills_in(name, old_spec) && !only_mutable_parts(name, new_spec, old_spec));
+    let changed = changed.filter(|name| {
+        let resolved = names_what_was_found(name, new_spec, old.get("/status"));
+        !fills_in(name, old_spec) && !only_mutable_parts(name, new_spec, old_spec) && !resolved
+    });
+    refusals.extend(removals(new_spec, old_spec));
     let message = "cannot be changed once set; make a new cluster, or set it back";
     refusals.extend(changed.map(|name| Refusal::new(format!("spec.{name}"), message)));
     refusals
@@ -45,6 +49,40 @@ fn fills_in(name: &str, old_spec: &Value) -> bool {
                 && old_spec["apiServerFixedIP"].as_str().unwrap_or_default().is_empty()
         }
         "apiServerPort" => old_spec["disableAPIServerFloatingIP"] == true && old_spec["apiServerPort"].is_null(),
+        _ => false,
+    }
+}
+
+/// What is there would be left behind: it has to be switched off first, or stays for as long as the cluster.
+fn removals(new_spec: &Value, old_spec: &Value) -> Vec<Refusal> {
+    let mut refusals = vec![];
+    if old_spec["managedSecurityGroups"].is_object() && new_spec["managedSecurityGroups"].is_null() {
+        let message = "cannot be removed: machines are in these groups; take out single rules instead";
+        refusals.push(Refusal::new("spec.managedSecurityGroups", message));
+    }
+    let is_on = |spec: &Value| spec["bastion"].is_object() && spec["bastion"]["enabled"] != false;
+    if is_on(old_spec) && new_spec["bastion"].is_null() {
+        refusals.push(Refusal::new("spec.bastion", "set enabled to false before it is removed"));
+    }
+    refusals
+}
+
+/// A filter may give way to the id of what it matched, and no address to the one that was given.
+fn names_what_was_found(name: &str, new_spec: &Value, status: &Value) -> bool {
+    match name {
+        "network" => new_spec["network"]["id"].is_string() && new_spec["network"]["id"] == status["network"]["id"],
+        "subnets" => {
+            let ids = |list: &Value| {
+                let all = list.as_array().into_iter().flatten().map(|subnet| subnet["id"].as_str().map(str::to_owned));
+                all.collect::<Option<std::collections::BTreeSet<String>>>()
+            };
+            let (new, found) = (ids(&new_spec["subnets"]), ids(&status["network"]["subnets"]));
+            new.is_some_and(|new| !new.is_empty() && Some(new) == found)
+        }
+        "apiServerFloatingIP" => {
+            let ip = &status["apiServerLoadBalancer"]["ip"];
+            ip.is_string() && new_spec["apiServerFloatingIP"] == *ip
+        }
         _ => false,
     }
 }

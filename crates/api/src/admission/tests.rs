@@ -237,6 +237,97 @@ fn what_is_fixed_stays_and_what_may_change_may() {
     refused(&template(json!({"metaData": {}})), Some(&template(json!({}))), "spec.metaData", "cannot be changed");
 }
 
+/// What CAPO's webhook lets through, and what it does not.
+#[test]
+fn oc18_an_openstack_cluster_changes_where_upstreams_may() {
+    let status = json!({
+        "network": { "id": "net", "subnets": [{ "id": "a" }, { "id": "b" }] }, "apiServerLoadBalancer": { "ip": "192.0.2.4" },
+    });
+    let cluster = |spec: &Value| {
+        let mut object = object("infrastructure.cluster.x-k8s.io/v1beta1", "OpenStackCluster", spec.clone());
+        object.0["status"] = status.clone();
+        object
+    };
+    let rule = json!([{ "name": "x", "direction": "ingress" }]);
+    for (what, old, new, field) in [
+        ("bastion switched off", json!({"bastion": {"enabled": true}}), json!({"bastion": {"enabled": false}}), None),
+        (
+            "bastion changed",
+            json!({"bastion": {"spec": {"flavor": "a"}}}),
+            json!({"bastion": {"spec": {"flavor": "b"}}}),
+            None,
+        ),
+        ("bastion removed", json!({"bastion": {"enabled": true}}), json!({}), Some("spec.bastion")),
+        ("bastion removed when it was off", json!({"bastion": {"enabled": false}}), json!({}), None),
+        ("groups added", json!({}), json!({"managedSecurityGroups": {}}), None),
+        (
+            "rules",
+            json!({"managedSecurityGroups": {}}),
+            json!({"managedSecurityGroups": {"allNodesSecurityGroupRules": rule}}),
+            None,
+        ),
+        ("groups removed", json!({"managedSecurityGroups": {}}), json!({}), Some("spec.managedSecurityGroups")),
+        (
+            "zones",
+            json!({}),
+            json!({"controlPlaneAvailabilityZones": ["a"], "controlPlaneOmitAvailabilityZone": true}),
+            None,
+        ),
+        (
+            "who may connect",
+            json!({"apiServerLoadBalancer": {"enabled": true}}),
+            json!({"apiServerLoadBalancer": {"enabled": true, "allowedCIDRs": ["10.0.0.0/8"], "monitor": {"delay": 1}}}),
+            None,
+        ),
+        (
+            "the provider",
+            json!({"apiServerLoadBalancer": {"enabled": true}}),
+            json!({"apiServerLoadBalancer": {"enabled": true, "provider": "ovn"}}),
+            Some("spec.apiServerLoadBalancer"),
+        ),
+        ("another credential", json!({"identityRef": {"name": "a"}}), json!({"identityRef": {"name": "b"}}), None),
+        (
+            "the network that was found",
+            json!({"network": {"filter": {"name": "n"}}}),
+            json!({"network": {"id": "net"}}),
+            None,
+        ),
+        (
+            "another network",
+            json!({"network": {"filter": {"name": "n"}}}),
+            json!({"network": {"id": "x"}}),
+            Some("spec.network"),
+        ),
+        (
+            "the subnets that were found",
+            json!({"subnets": [{"filter": {"name": "n"}}, {"id": "b"}]}),
+            json!({"subnets": [{"id": "b"}, {"id": "a"}]}),
+            None,
+        ),
+        (
+            "other subnets",
+            json!({"subnets": [{"filter": {"name": "n"}}]}),
+            json!({"subnets": [{"id": "a"}]}),
+            Some("spec.subnets"),
+        ),
+        ("the address that it has", json!({}), json!({"apiServerFloatingIP": "192.0.2.4"}), None),
+        ("another address", json!({}), json!({"apiServerFloatingIP": "192.0.2.5"}), Some("spec.apiServerFloatingIP")),
+        ("an endpoint for none", json!({}), json!({"controlPlaneEndpoint": {"host": "h", "port": 1}}), None),
+        (
+            "another endpoint",
+            json!({"controlPlaneEndpoint": {"host": "h", "port": 1}}),
+            json!({"controlPlaneEndpoint": {"host": "i", "port": 1}}),
+            Some("spec.controlPlaneEndpoint"),
+        ),
+        ("tags", json!({}), json!({"tags": ["a"]}), Some("spec.tags")),
+        ("MTU", json!({"networkMTU": 1400}), json!({"networkMTU": 1500}), Some("spec.networkMTU")),
+    ] {
+        let refusals = admit(&cluster(&new), Some(&cluster(&old))).err().unwrap_or_default();
+        let fields: Vec<&str> = refusals.iter().map(|refusal| refusal.field.as_str()).collect();
+        assert_eq!(fields, field.into_iter().collect::<Vec<_>>(), "{what}: {refusals:?}");
+    }
+}
+
 #[test]
 fn no_shape_of_a_spec_makes_it_panic() {
     let shapes = [

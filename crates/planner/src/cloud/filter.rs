@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn exactly_one_must_match_and_the_candidates_are_named() {
+    fn oc3_exactly_one_must_match_and_the_candidates_are_named() {
         let all = || {
             vec![
                 network("1", "a", &["x", "y"]),

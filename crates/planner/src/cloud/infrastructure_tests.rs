@@ -59,7 +59,7 @@ fn network<'a>(cloud: &'a Cloud, spec: &'a Value, tags: &'a [String], ports: &'a
 }
 
 #[test]
-fn a_network_has_its_subnets_name_servers_pools_and_tags_and_changes_them_in_place() {
+fn oc3_oc16_a_network_has_its_subnets_name_servers_pools_and_tags_and_changes_them_in_place() {
     let (mut cloud, mut next) = (Cloud::default(), 0);
     let tags = ["blue".to_owned()];
     let mut spec = subnets(json!([
@@ -101,7 +101,7 @@ fn a_network_has_its_subnets_name_servers_pools_and_tags_and_changes_them_in_pla
 }
 
 #[test]
-fn what_of_others_keeps_a_network_is_named_and_neutrons_own_ports_are_not() {
+fn oc15_what_of_others_keeps_a_network_is_named_and_neutrons_own_ports_are_not() {
     let (mut cloud, mut next) = (Cloud::default(), 0);
     let spec = subnets(json!([{ "cidr": "10.6.0.0/24" }]));
     run(&mut cloud, &mut next, |cloud| network(cloud, &spec, TAGS, &[]).build(at(0)));
@@ -139,7 +139,7 @@ fn subnet() -> Subnet {
 }
 
 #[test]
-fn a_router_has_a_gateway_and_an_interface_with_our_key_and_comes_back_part_by_part() {
+fn oc3_oc12_a_router_has_a_gateway_and_an_interface_with_our_key_and_comes_back_part_by_part() {
     let (mut cloud, mut next) = (Cloud::default(), 0);
     let (external, subnet) = (external(), subnet());
     let part = |cloud: &Cloud| {
@@ -246,7 +246,7 @@ fn ip(id: &str, address: &str, created: i64, port: Option<&str>, key: bool) -> F
 }
 
 #[test]
-fn a_floating_ip_is_found_bound_and_never_moved() {
+fn oc7_a_floating_ip_is_found_bound_and_never_moved() {
     struct Case<'a> {
         what: &'a str,
         there: Vec<FloatingIp>,
@@ -315,7 +315,7 @@ fn a_floating_ip_is_found_bound_and_never_moved() {
 }
 
 #[test]
-fn a_floating_ip_that_the_user_gave_is_never_deleted() {
+fn oc7_a_floating_ip_that_the_user_gave_is_never_deleted() {
     for (given, expected) in [
         ("", "delete FloatingIp a; delete FloatingIp b"),
         ("1", "delete FloatingIp b"),
@@ -361,7 +361,7 @@ fn now() -> Timestamp {
 }
 
 #[test]
-fn a_load_balancer_comes_whole_is_waited_for_and_is_changed_one_thing_at_a_time() {
+fn oc5_a_load_balancer_comes_whole_is_waited_for_and_is_changed_one_thing_at_a_time() {
     let (mut cloud, mut next) = (Cloud::default(), 0);
     let mut spec = json!({ "enabled": true });
     let name = "k8s-clusterapi-cluster-n-c-kubeapi";
@@ -416,7 +416,7 @@ fn cloud_pool(cloud: &Cloud, port: u16) -> String {
 }
 
 #[test]
-fn a_load_balancer_in_trouble_is_named_and_one_that_goes_is_waited_for() {
+fn oc5_a_load_balancer_in_trouble_is_named_and_one_that_goes_is_waited_for() {
     let (mut cloud, mut next) = (Cloud::default(), 0);
     let spec = json!({ "enabled": true });
     run(&mut cloud, &mut next, |cloud| balancer(cloud, &spec, &[6443], &[]).build(now()));
@@ -454,7 +454,7 @@ fn a_load_balancer_in_trouble_is_named_and_one_that_goes_is_waited_for() {
 }
 
 #[test]
-fn the_longer_a_load_balancer_takes_the_less_often_it_is_looked_at() {
+fn oc5_the_longer_a_load_balancer_takes_the_less_often_it_is_looked_at() {
     let (mut cloud, mut next) = (Cloud::default(), 0);
     let spec = json!({ "enabled": true });
     run(&mut cloud, &mut next, |cloud| balancer(cloud, &spec, &[6443], &[]).build(now()));
@@ -467,7 +467,7 @@ fn the_longer_a_load_balancer_takes_the_less_often_it_is_looked_at() {
 }
 
 #[test]
-fn what_is_missing_below_a_load_balancer_comes_back_unless_its_provider_has_none() {
+fn oc5_what_is_missing_below_a_load_balancer_comes_back_unless_its_provider_has_none() {
     let (mut cloud, mut next) = (Cloud::default(), 0);
     let spec = json!({ "enabled": true });
     run(&mut cloud, &mut next, |cloud| balancer(cloud, &spec, &[6443], &[]).build(now()));

@@ -19,7 +19,7 @@ pub fn subnet_role(index: usize) -> String {
 }
 
 /// Ports that Neutron makes in a network for itself, and takes away with it.
-const OF_NEUTRON: [&str; 3] = ["network:dhcp", "network:distributed", "network:ha_router_replicated_interface"];
+const OF_NEUTRON: [&str; 2] = ["network:dhcp", "network:distributed"];
 
 pub struct ManagedNetwork<'a> {
     pub cloud: &'a Cloud,
@@ -126,13 +126,18 @@ impl ManagedNetwork<'_> {
         Phase::steps(network.into_iter().chain(subnets))
     }
 
-    /// A port of somebody else keeps the network; Neutron says so without saying which.
-    fn others_ports(&self) -> Phase {
+    /// A port of somebody else keeps the network; Neutron says so without saying which. Until it is gone the router stays, too: whoever is there may
+    /// still need it.
+    pub fn kept(&self) -> Phase {
         let ours = &self.cloud.resources;
+        // Routers of ours have ports of their own beside the interface.
+        let of_router =
+            |port: &Port| port.device_owner.starts_with("network:") && ours.routers.contains_key(&port.device_id);
         let keeps = |port: &&Port| {
             ours.networks.contains_key(&port.network_id)
                 && !OF_NEUTRON.contains(&port.device_owner.as_str())
                 && !ours.ports.contains_key(&port.id)
+                && !of_router(port)
         };
         let kept: Vec<String> = self.ports.iter().filter(keeps).map(described).collect();
         match kept.len() {
@@ -170,6 +175,6 @@ impl Part for ManagedNetwork<'_> {
         let alone = resources.subnets.values().filter(|subnet| !resources.networks.contains_key(&subnet.network_id));
         let networks = resources.networks.keys().map(|id| self.cloud.delete(ResourceType::Network, id));
         let subnets = alone.map(|subnet| self.cloud.delete(ResourceType::Subnet, &subnet.id));
-        self.others_ports().then(|| Phase::steps(networks.chain(subnets)))
+        self.kept().then(|| Phase::steps(networks.chain(subnets)))
     }
 }

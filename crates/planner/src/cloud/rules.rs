@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hosted_cluster_with_calico_has_six_and_ten_rules() {
+    fn oc4_a_hosted_cluster_with_calico_has_six_and_ten_rules() {
         let rule = |name: &str, protocol: &str| json!({"name": name, "direction": "ingress", "etherType": "IPv4", "protocol": protocol, "remoteManagedGroups": ["worker"]});
         let spec = json!({"allowAllInClusterTraffic": false, "allNodesSecurityGroupRules": [rule("BGP", "tcp"), rule("IP-in-IP", "4")]});
         let around = around(&["10.6.0.0/24"], None);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_for_several_groups_becomes_several_and_twins_become_one() {
+    fn oc4_a_rule_for_several_groups_becomes_several_and_twins_become_one() {
         let rule = json!({"name": "x", "direction": "ingress", "protocol": "tcp", "remoteManagedGroups": ["worker", "controlplane", "bastion"]});
         let spec = json!({"allNodesSecurityGroupRules": [rule, rule]});
         for (bastion, expected) in [(None, 2), (Some("b"), 3)] {
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_family_has_the_same_rules_if_there_is_a_subnet_of_it() {
+    fn oc4_the_second_family_has_the_same_rules_if_there_is_a_subnet_of_it() {
         let families = |role, cidrs: &[&str]| {
             let rules = wanted(&json!({}), role, &around(cidrs, Some("b")));
             let of = |family: &str| rules.iter().filter(|rule| rule.ethertype.as_deref() == Some(family)).count();
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn every_port_of_the_api_is_opened_once() {
+    fn oc4_every_port_of_the_api_is_opened_once() {
         let around = Surroundings { api_ports: &[443, 6443, 8132], ..around(&[], None) };
         let rules = wanted(&json!({}), Role::ControlPlane, &around);
         let open: Vec<_> =

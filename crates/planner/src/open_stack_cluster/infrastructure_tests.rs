@@ -71,7 +71,7 @@ fn endpoint_of(world: &World) -> String {
 }
 
 #[test]
-fn the_api_answers_where_the_spec_or_the_control_plane_says() {
+fn oc6_the_api_answers_where_the_spec_or_the_control_plane_says() {
     let balancer = json!({ "enabled": true });
     for (what, hosted, spec, endpoint, allocated, says) in [
         ("floating IP", false, json!({}), "203.0.113.10:6443", 1, "done"),
@@ -177,7 +177,7 @@ fn what_was_allocated_is_used_again_when_the_process_died_before_the_endpoint_wa
 
 /// Upstream deletes it with the machine that holds it (CAPO 1425), and with unrelated ones (CAPO 668).
 #[test]
-fn an_address_that_was_handed_out_and_deleted_by_hand_is_asked_for_again_and_no_other() {
+fn oc7_an_address_that_was_handed_out_and_deleted_by_hand_is_asked_for_again_and_no_other() {
     let (mut world, mut fake) = (world(false, &json!({})), Fake::default());
     converge(&mut world, &mut fake);
     fake.cloud.floating_ips.clear();
@@ -186,7 +186,7 @@ fn an_address_that_was_handed_out_and_deleted_by_hand_is_asked_for_again_and_no_
 }
 
 #[test]
-fn everything_goes_in_an_order_that_the_cloud_accepts_from_any_half_built_state() {
+fn oc11_everything_goes_in_an_order_that_the_cloud_accepts_from_any_half_built_state() {
     let spec = json!({
         "apiServerLoadBalancer": { "enabled": true }, "managedSecurityGroups": { "allowAllInClusterTraffic": true },
         "bastion": { "spec": { "flavor": "f", "image": { "id": "i" } } },
@@ -245,7 +245,7 @@ fn leftover(sort: LeftoverSort, id: &str, blocks: bool) -> Leftover {
 
 /// CAPO 842: what controllers in the tenant made keeps a cluster from going, and nobody says so.
 #[test]
-fn what_controllers_in_the_tenant_left_is_named_and_deleted_only_if_somebody_asks() {
+fn oc14_what_controllers_in_the_tenant_left_is_named_and_deleted_only_if_somebody_asks() {
     let (mut whole, mut fake) = (world(true, &json!({ "apiServerFixedIP": "" })), Fake::default());
     converge(&mut whole, &mut fake);
     let all = [
@@ -290,7 +290,7 @@ fn what_controllers_in_the_tenant_left_is_named_and_deleted_only_if_somebody_ask
 }
 
 #[test]
-fn each_condition_is_that_of_its_own_phases() {
+fn oc10_each_condition_is_that_of_its_own_phases() {
     let (mut whole, mut fake) = (world(false, &json!({ "disableAPIServerFloatingIP": true })), Fake::default());
     let plan = converge(&mut whole, &mut fake);
     let status =
@@ -326,7 +326,7 @@ fn each_condition_is_that_of_its_own_phases() {
 }
 
 #[test]
-fn nobody_waits_for_a_bastion_and_its_status_is_that_of_its_server() {
+fn oc8_nobody_waits_for_a_bastion_and_its_status_is_that_of_its_server() {
     let spec = json!({
         "managedSecurityGroups": { "allowAllInClusterTraffic": true },
         "bastion": { "spec": { "flavor": "f", "image": { "id": "i" }, "sshKeyName": "me" }, "availabilityZone": "z1" },
@@ -372,7 +372,7 @@ fn nobody_waits_for_a_bastion_and_its_status_is_that_of_its_server() {
 }
 
 #[test]
-fn the_external_network_is_named_the_only_one_or_none() {
+fn oc3_the_external_network_is_named_the_only_one_or_none() {
     let ambiguous = || Lookup::Ambiguous { wanted: String::new(), candidates: vec!["a 1".into(), "b 2".into()] };
     let missing = |wanted: &str| Lookup::Missing { wanted: wanted.into(), known: vec![] };
     for (what, lookup, spec, expected) in [
@@ -409,7 +409,7 @@ fn the_external_network_is_named_the_only_one_or_none() {
 }
 
 #[test]
-fn zones_are_for_the_control_plane_as_the_spec_says() {
+fn oc9_zones_are_for_the_control_plane_as_the_spec_says() {
     for (spec, z1, z2) in [
         (json!({}), true, true),
         (json!({ "controlPlaneAvailabilityZones": [] }), true, true),
@@ -425,4 +425,43 @@ fn zones_are_for_the_control_plane_as_the_spec_says() {
             "{spec}"
         );
     }
+}
+
+/// Seed 001, as `clusterctl` of 2020 wrote it.
+#[test]
+fn oc17_a_cluster_of_v1alpha3_gets_network_router_groups_and_an_address() {
+    let old = hangar_api::Object(json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1alpha3", "kind": "OpenStackCluster",
+        "metadata": { "name": "i", "namespace": "n" },
+        "spec": {
+            "cloudName": "openstack", "cloudsSecret": { "name": "x", "namespace": "n" }, "externalNetworkId": "ext",
+            "nodeCidr": "10.6.0.0/24", "dnsNameservers": ["1.1.1.1"], "useOctavia": true, "managedSecurityGroups": true,
+            "managedAPIServerLoadBalancer": false, "disablePortSecurity": true, "disableServerTags": true,
+        },
+    }));
+    let hub = hangar_api::conversion::convert(&old, "v1beta1").unwrap();
+    let (mut world, mut fake) = (world(false, &json!({})), Fake::default());
+    world = changed(world, |own| own["spec"] = hub.get("/spec").clone());
+    converge(&mut world, &mut fake);
+    assert_eq!(endpoint_of(&world), "203.0.113.10:6443");
+    assert!(fake.cloud.load_balancers.is_empty(), "useOctavia alone asks for none");
+    let network = fake.cloud.networks.values().next().unwrap();
+    assert_eq!(network.port_security_enabled, Some(false));
+    let subnet = fake.cloud.subnets.values().next().unwrap();
+    assert_eq!((subnet.cidr.as_str(), &subnet.dns_nameservers[..]), ("10.6.0.0/24", &["1.1.1.1".to_owned()][..]));
+    assert_eq!((fake.cloud.routers.len(), fake.cloud.security_groups.len()), (1, 2));
+    // With a load balancer of the old field.
+    let old = hangar_api::Object({
+        let mut with = old.0.clone();
+        with["spec"]["managedAPIServerLoadBalancer"] = true.into();
+        with["spec"]["apiServerLoadBalancerAdditionalPorts"] = json!([8132]);
+        with
+    });
+    let hub = hangar_api::conversion::convert(&old, "v1beta1").unwrap();
+    let (mut balanced, mut fake) =
+        (changed(self::world(false, &json!({})), |own| own["spec"] = hub.get("/spec").clone()), Fake::default());
+    converge(&mut balanced, &mut fake);
+    let tree = fake.cloud.load_balancers.values().next().unwrap();
+    let ports: Vec<u16> = tree.listeners.iter().map(|listener| listener.protocol_port).collect();
+    assert_eq!(ports, [6443, 8132]);
 }

@@ -114,6 +114,7 @@ impl Planner for OpenStackClusters {
             .then_at(|world, now| load_balancer::gone(&world.facts.cloud, now))
             .then_at(|world, now| endpoint::api_address(world).delete(now))
             .then(leftovers::leftovers)
+            .then(|world| parts::network_part(world).part.kept())
             .part_gone(parts::router_part)
             .part_gone(parts::network_part)
             .part_gone(parts::groups)

@@ -118,7 +118,7 @@ pub fn network_part(world: &World) -> NetworkPart<'_> {
 }
 
 pub struct NetworkPart<'a> {
-    part: ManagedNetwork<'a>,
+    pub part: ManagedNetwork<'a>,
     managed: bool,
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use hangar_simulation::{CLUSTER, NAMESPACE, Simulation};
+use hangar_simulation::{CAPI, CLUSTER, NAMESPACE, Simulation, manifests};
 use hangar_simulator::{Fault, starter};
 use serde_json::{Value, json};
 
@@ -134,7 +134,7 @@ fn edit(simulation: &Simulation, change: impl FnOnce(&mut Value)) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_template_comes_says_what_it_has_and_goes_without_a_trace() {
+async fn oc1_oc10_every_template_comes_says_what_it_has_and_goes_without_a_trace() {
     for template in ALL {
         let mut simulation = Simulation::new(201);
         simulation.start(None);
@@ -205,7 +205,7 @@ async fn every_template_comes_says_what_it_has_and_goes_without_a_trace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn infrastructure_without_a_load_balancer_costs_half_of_what_it_costs_upstream() {
+async fn oc2_infrastructure_without_a_load_balancer_costs_half_of_what_it_costs_upstream() {
     let mut simulation = Simulation::new(202);
     simulation.start(None);
     comes(&simulation, Template::WithoutLoadBalancer).await;
@@ -220,6 +220,58 @@ async fn infrastructure_without_a_load_balancer_costs_half_of_what_it_costs_upst
     simulation.delete_cluster().await;
     println!("{} calls to delete it", simulation.cloud.journal().len());
     simulation.stop().await;
+}
+
+/// While Octavia is at work, it alone is asked, and ever less often.
+#[tokio::test(start_paused = true)]
+async fn infrastructure_with_a_load_balancer_costs_little_more() {
+    let mut simulation = Simulation::new(213);
+    simulation.start(None);
+    comes(&simulation, Template::Octavia).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let paths = || -> Vec<String> {
+        simulation
+            .cloud
+            .journal()
+            .iter()
+            .map(|call| format!("{} {} {}", call.method, call.service, call.path))
+            .collect()
+    };
+    let coming = paths();
+    println!("{} calls: {coming:#?}", coming.len());
+    assert!(coming.len() <= 40, "{coming:#?}");
+    simulation.cloud.clear_journal();
+    simulation.delete_cluster().await;
+    let going = paths();
+    println!("{} calls to delete it: {going:#?}", going.len());
+    assert!(going.len() <= 40, "{going:#?}");
+    simulation.stop().await;
+}
+
+/// The user's router and the addresses of ours outside.
+#[tokio::test(start_paused = true)]
+async fn oc3_a_router_may_be_the_users_and_ours_may_have_a_certain_address() {
+    for theirs in [true, false] {
+        let mut simulation = Simulation::new(214);
+        let mut documents = documents(&simulation, CLUSTER, Template::Hosted);
+        let it = documents.iter_mut().find(|it| it["kind"] == "OpenStackCluster").unwrap();
+        if theirs {
+            it["spec"]["router"] = json!({ "id": starter::ROUTER_ID });
+        } else {
+            it["spec"]["externalRouterIPs"] =
+                json!([{ "fixedIP": "172.24.4.77", "subnet": { "id": starter::PUBLIC_SUBNET_ID } }]);
+        }
+        simulation.start(None);
+        simulation.apply_documents(documents).await;
+        simulation.until("it is ready", || is_ready(&simulation, Template::Hosted)).await;
+        let status = infrastructure(&simulation).unwrap()["status"].clone();
+        assert_eq!(status["router"]["id"] == starter::ROUTER_ID, theirs);
+        assert_eq!(status["router"]["ips"] == json!(["172.24.4.77"]), !theirs, "{status}");
+        assert_eq!(simulation.in_cloud("router").len(), usize::from(!theirs));
+        simulation.delete_cluster().await;
+        assert!(client(&simulation).router(starter::ROUTER_ID).await.is_ok(), "the user's is still there");
+        simulation.stop().await;
+    }
 }
 
 fn in_world(life: impl Future<Output = ()>) {
@@ -240,7 +292,7 @@ fn dies(template: Template, at: Option<u64>) -> u64 {
 }
 
 #[test]
-fn a_death_between_any_two_steps_of_any_template_does_no_harm() {
+fn oc11_a_death_between_any_two_steps_of_any_template_does_no_harm() {
     for template in ALL {
         let steps = dies(template, None);
         assert!(steps > 8, "{template:?}: the steps were not counted");
@@ -275,12 +327,12 @@ fn fails(template: Template, at: Option<u64>, fault: Fault) -> u64 {
 }
 
 #[test]
-fn each_call_of_any_template_may_fail_before_it_is_carried_out() {
+fn oc11_each_call_of_any_template_may_fail_before_it_is_carried_out() {
     each_fails(Fault::Before);
 }
 
 #[test]
-fn each_answer_of_any_template_may_be_lost() {
+fn oc11_each_answer_of_any_template_may_be_lost() {
     each_fails(Fault::After);
 }
 
@@ -297,7 +349,7 @@ fn each_fails(fault: Fault) {
 
 /// A day in the life of a bastion.
 #[tokio::test(start_paused = true)]
-async fn a_bastion_is_disabled_changed_and_deleted_by_hand() {
+async fn oc8_a_bastion_is_disabled_changed_and_deleted_by_hand() {
     let mut simulation = Simulation::new(205);
     simulation.start(None);
     comes(&simulation, Template::Bastion).await;
@@ -324,7 +376,7 @@ async fn a_bastion_is_disabled_changed_and_deleted_by_hand() {
 
 /// What somebody deletes or changes is put right within a minute.
 #[tokio::test(start_paused = true)]
-async fn what_somebody_deletes_comes_back_within_a_minute() {
+async fn oc12_what_somebody_deletes_comes_back_within_a_minute() {
     for (template, kind, service, collection) in [
         (Template::Octavia, "router", "network", "routers"),
         (Template::Octavia, "port", "network", "ports"),
@@ -349,7 +401,7 @@ async fn what_somebody_deletes_comes_back_within_a_minute() {
 
 /// CAPO finds what is its own by name: two management planes with the same names in one project adopt and delete each other's resources.
 #[tokio::test(start_paused = true)]
-async fn what_another_management_plane_made_under_the_same_names_is_neither_used_nor_touched() {
+async fn oc13_what_another_management_plane_made_under_the_same_names_is_neither_used_nor_touched() {
     for template in ALL {
         let mut simulation = Simulation::new(207);
         simulation.plant_namesakes(CLUSTER).await;
@@ -402,7 +454,7 @@ async fn leave_behind(simulation: &Simulation) {
 
 /// CAPO 842: the deletion of a cluster hangs because of load balancers that its cloud controller made, and says nothing of them.
 #[tokio::test(start_paused = true)]
-async fn what_the_tenants_controllers_left_is_named_and_goes_if_somebody_asks() {
+async fn oc14_what_the_tenants_controllers_left_is_named_and_goes_if_somebody_asks() {
     let mut simulation = Simulation::new(208);
     simulation.start(None);
     comes(&simulation, Template::WithoutLoadBalancer).await;
@@ -426,7 +478,7 @@ async fn what_the_tenants_controllers_left_is_named_and_goes_if_somebody_asks() 
 
 /// Neutron only says that a network is in use; a person needs to know by what (CAPO 1792, 2121).
 #[tokio::test(start_paused = true)]
-async fn what_keeps_a_network_is_named_until_it_is_gone() {
+async fn oc15_what_keeps_a_network_is_named_until_it_is_gone() {
     let mut simulation = Simulation::new(209);
     simulation.start(None);
     comes(&simulation, Template::Hosted).await;
@@ -443,7 +495,7 @@ async fn what_keeps_a_network_is_named_until_it_is_gone() {
 
 /// CAPO 1425 and 668: the address of the API went with a machine, or with somebody else's; 1265: it travelled.
 #[tokio::test(start_paused = true)]
-async fn the_address_of_the_api_is_the_clusters_and_one_that_the_user_gave_stays() {
+async fn oc7_the_address_of_the_api_is_the_clusters_and_one_that_the_user_gave_stays() {
     for given in [false, true] {
         let mut simulation = Simulation::new(210);
         let ip = hangar_openstack::CreateFloatingIp {
@@ -471,7 +523,7 @@ async fn the_address_of_the_api_is_the_clusters_and_one_that_the_user_gave_stays
 
 /// No name server, rule or zone needs a new cluster.
 #[tokio::test(start_paused = true)]
-async fn what_may_change_changes_in_place() {
+async fn oc16_what_may_change_changes_in_place() {
     let mut simulation = Simulation::new(211);
     simulation.start(None);
     comes(&simulation, Template::Octavia).await;
@@ -512,7 +564,7 @@ async fn what_may_change_changes_in_place() {
 
 /// A user deletes the cluster while Octavia is at work, at any moment.
 #[tokio::test(start_paused = true)]
-async fn a_cluster_that_is_deleted_at_any_moment_goes_without_a_trace() {
+async fn oc11_a_cluster_that_is_deleted_at_any_moment_goes_without_a_trace() {
     for template in ALL {
         for moment in (0..4_000).step_by(250) {
             let mut simulation = Simulation::new(212);
@@ -525,4 +577,31 @@ async fn a_cluster_that_is_deleted_at_any_moment_goes_without_a_trace() {
             simulation.stop().await;
         }
     }
+}
+
+/// The example: workers behind a hosted control plane, on a network of their own, with a bastion.
+#[tokio::test(start_paused = true)]
+async fn the_example_with_a_network_of_its_own_comes_grows_and_goes() {
+    let name = "managed-network";
+    let mut simulation = Simulation::new(215);
+    simulation.start(None);
+    simulation.apply_documents(manifests::managed_network(&simulation.cloud.clouds_yaml("http://cloud.test"))).await;
+    let has = |machines: usize| {
+        simulation.machines().len() == machines
+            && simulation.machines().iter().all(|machine| hangar_simulation::condition(machine, "Available"))
+            && simulation.in_cloud("server").len() == machines + 1
+    };
+    simulation.until("the worker and the bastion are there", || has(1)).await;
+    simulation
+        .management
+        .edit(CAPI, "MachineDeployment", NAMESPACE, "managed-network-md-0", |it| it["spec"]["replicas"] = 3.into());
+    simulation.until("there are three workers", || has(3)).await;
+    let subnet = client(&simulation).subnets(&hangar_openstack::SubnetQuery::default()).await.unwrap();
+    let subnet = subnet.into_iter().find(|subnet| subnet.cidr == "10.8.0.0/24").unwrap();
+    let ports = client(&simulation).ports(&hangar_openstack::PortQuery::default()).await.unwrap();
+    let there =
+        ports.iter().filter(|port| port.network_id == subnet.network_id && port.device_owner.starts_with("compute:"));
+    assert_eq!(there.count(), 4, "workers and bastion are on the network that was made for them");
+    simulation.delete_clusters(&[name]).await;
+    simulation.stop().await;
 }
