@@ -6,6 +6,8 @@
 pub mod access;
 pub mod clouds;
 mod cluster;
+mod cluster_resource_set;
+mod cluster_resource_set_binding;
 mod data_store;
 pub mod data_store_usage;
 pub mod data_stores;
@@ -18,6 +20,7 @@ mod machine;
 mod machine_deployment;
 mod machine_health_check;
 mod machine_set;
+mod manifests;
 mod node_calls;
 mod node_load;
 mod open_stack_cluster;
@@ -32,12 +35,15 @@ use std::sync::Arc;
 use hangar_engine::cache::Cache;
 use hangar_engine::management::Management;
 use hangar_engine::metrics::Metrics;
+use hangar_engine::notices::Notices;
 use hangar_engine::pass::{Controller, Passes, Registration};
 use hangar_engine::queue::Queue;
 use hangar_engine::runtime::{self, Engine};
 use hangar_engine::tenants::Tenants;
 use hangar_pki::Keys;
 use hangar_planner::cluster::Clusters;
+use hangar_planner::cluster_resource_set::ClusterResourceSets;
+use hangar_planner::cluster_resource_set_binding::ClusterResourceSetBindings;
 use hangar_planner::data_store::DataStores;
 use hangar_planner::kamaji_control_plane::KamajiControlPlanes;
 use hangar_planner::kubeadm_config::KubeadmConfigs;
@@ -65,6 +71,8 @@ pub const CONTROLLERS: &[Registration<Context>] = &[
     of::<OpenStackMachines>(),
     of::<KamajiControlPlanes>(),
     of::<DataStores>(),
+    of::<ClusterResourceSets>(),
+    of::<ClusterResourceSetBindings>(),
 ];
 
 const fn of<C: Controller<Context>>() -> Registration<Context> {
@@ -88,6 +96,8 @@ pub struct Context {
     pub keys: Arc<dyn Keys>,
     /// What tenants of data stores use.
     pub usage: data_store_usage::Usage,
+    /// What ClusterResourceSets name.
+    pub manifests: manifests::Manifests,
     /// Secrets that nobody labelled for us.
     pub secrets: Secrets,
 }
@@ -143,6 +153,7 @@ pub fn engine(surroundings: Surroundings) -> Engine<Context> {
     let management = Management::new(client.clone(), cache.clone(), changed.clone());
     let queue = Arc::new(Queue::default());
     let metrics = Metrics::new(queue.clone());
+    let notices = Notices::default();
     let unwritten = hangar_engine::report::Unwritten::new(runtime::status_fields(&controllers));
     let context = Context {
         site,
@@ -152,7 +163,8 @@ pub fn engine(surroundings: Surroundings) -> Engine<Context> {
         data_stores,
         keys,
         usage: data_store_usage::Usage::default(),
+        manifests: manifests::Manifests::new(notices.clone()),
         secrets: Secrets::default(),
     };
-    Engine { client, cache, changes, changed, wakes, queue, controllers, context: Arc::new(context), workers }
+    Engine { client, cache, changes, changed, wakes, queue, notices, controllers, context: Arc::new(context), workers }
 }

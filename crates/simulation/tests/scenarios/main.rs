@@ -14,6 +14,7 @@ mod kills;
 mod leaders;
 mod pause;
 mod quota;
+mod resource_sets;
 mod rollout;
 mod rotation;
 mod tenants;
