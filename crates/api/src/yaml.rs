@@ -61,6 +61,25 @@ pub fn document(text: &str) -> Result<Value, YamlError> {
     Ok(documents(text)?.into_iter().next().unwrap_or(Value::Null))
 }
 
+/// All documents of a text that may be anybody's; of a JSON list, its items.
+pub fn untrusted(text: &str) -> Result<Vec<Value>, YamlError> {
+    // JSON has no such weakness as below, and is read faster.
+    if text.trim_start().starts_with(['{', '['])
+        && let Ok(value) = serde_json::from_str::<Value>(text)
+    {
+        return Ok(match value {
+            Value::Array(items) => items,
+            one => vec![one],
+        });
+    }
+    let openings = text.bytes().filter(|byte| matches!(byte, b'[' | b'{')).count();
+    if openings > MOST_OPENINGS {
+        let message = format!("it has {openings} opening brackets, at most {MOST_OPENINGS} are accepted");
+        return Err(YamlError { document: 1, message });
+    }
+    documents(text)
+}
+
 /// How many nodes and bytes may still be made.
 struct Budget(Cell<usize>);
 
@@ -192,6 +211,15 @@ mod tests {
             let refused = document(&bomb).unwrap_err().to_string();
             assert!(refused.contains("aliases make it") || refused.contains("repetition"), "{refused}");
         }
+    }
+
+    #[test]
+    fn a_text_of_anybody_has_many_documents_and_few_brackets() {
+        assert_eq!(untrusted("a: 1\n---\nb: 2\n").unwrap(), vec![json!({"a": 1}), json!({"b": 2})]);
+        assert_eq!(untrusted(r#" [{"a":1},{"a":2}]"#).unwrap(), vec![json!({"a": 1}), json!({"a": 2})]);
+        assert_eq!(untrusted(r#"{"a":1}"#).unwrap(), vec![json!({"a": 1})]);
+        assert_eq!(untrusted("{a: 1}").unwrap(), vec![json!({"a": 1})]);
+        assert!(untrusted(&"[".repeat(10_000)).unwrap_err().to_string().contains("10000 opening brackets"));
     }
 
     #[test]

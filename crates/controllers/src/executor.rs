@@ -48,6 +48,7 @@ impl Context {
     async fn tenant(&self, cluster: &ClusterName, call: &TenantCall, now: Timestamp) -> Result<Effect, Reason> {
         let code = match call {
             TenantCall::Apply { .. } | TenantCall::RewriteSecrets { .. } => "TenantNotReady",
+            TenantCall::Install(_) => "NotApplied",
             TenantCall::CreateToken { .. } | TenantCall::ExtendToken { .. } => "TokenNotCreated",
             TenantCall::DeleteToken { .. } => "TokenNotDeleted",
             TenantCall::DecideRequest { .. } => "CertificateRequestNotDecided",
@@ -56,6 +57,7 @@ impl Context {
             TenantCall::AdoptNode(_) => "NodeNotUpdated",
         };
         let answer = tenant_calls::carry_out(&self.tenants, self.keys.as_ref(), cluster, call, now).await;
+        answer.iter().for_each(|answer| self.manifests.note(cluster, answer, now));
         answer.map(Effect::Tenant).map_err(|message| Reason::retry(code, message))
     }
 }

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use hangar_api::{Object, ObjectKey, kinds, references};
 use hangar_engine::pass::Controller;
-use hangar_engine::reads::{Read, cluster, named, owner, read};
+use hangar_engine::reads::{Read, cluster, named, owner, read, reference};
 use hangar_planner::kubeadm_config::approval::{Requested, SigningRequest, user_of};
 use hangar_planner::kubeadm_config::contents::{Contents, wanted};
 use hangar_planner::kubeadm_config::{
@@ -43,6 +43,8 @@ impl Controller<Context> for KubeadmConfigs {
     const READS: &'static [Read] = &[
         read(&[owner::<kinds::Machine>()], &["/status/nodeRef", "/spec/version", "/spec/infrastructureRef"]),
         read(&[cluster()], &["/status/initialization", "/spec/controlPlaneEndpoint", "/spec/controlPlaneRef"]),
+        // Templates in files ask for its version.
+        read(&[cluster(), reference("/spec/controlPlaneRef")], &[]),
         read(&[cluster(), named("", "Secret", authority)], &["/data"]),
         read(&[cluster(), named("", "Secret", kubeconfig)], &["/data"]),
         read(&[named("", "Secret", own_data)], &[]),
@@ -51,14 +53,14 @@ impl Controller<Context> for KubeadmConfigs {
     async fn facts(context: &Context, world: &World<Self>, _now: Timestamp) -> Result<Facts, Reason> {
         let secret = world.cluster().and_then(authority).and_then(|key| world.objects.get(&key));
         let trusted = secret.and_then(|secret| secret.secret_text("tls.crt")).unwrap_or_default();
-        let mut facts = Facts { ca_hashes: hangar_pki::ca_hashes(&trusted), ..Facts::default() };
+        let mut facts = Facts { ca_hashes: hangar_pki::ca_hashes(&trusted), ca_pem: trusted, ..Facts::default() };
         // Only until the data is there.
         if data_secret(world).is_none() && world.cluster().is_some() {
             facts.contents = contents(context, world).await?;
         }
         // Only until the node has joined: afterwards the tenant is not asked any more.
-        if let Some(secret) = data_secret(world).filter(|_| awaits_node(world)) {
-            let id = secret.annotation(TOKEN_ID_ANNOTATION).unwrap_or_default();
+        let awaited = data_secret(world).filter(|_| awaits_node(world));
+        if let Some(id) = awaited.and_then(|secret| secret.annotation(TOKEN_ID_ANNOTATION)) {
             let client = context.tenants.client(&tenant(world)).await;
             let expiry = match client {
                 Ok(client) => tenant_calls::token_expiry(&client, id).await,

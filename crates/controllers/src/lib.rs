@@ -6,6 +6,8 @@
 pub mod access;
 pub mod clouds;
 mod cluster;
+mod cluster_resource_set;
+mod cluster_resource_set_binding;
 mod data_store;
 pub mod data_store_usage;
 pub mod data_stores;
@@ -19,6 +21,7 @@ mod machine;
 mod machine_deployment;
 mod machine_health_check;
 mod machine_set;
+mod manifests;
 mod node_calls;
 mod node_load;
 mod open_stack_cluster;
@@ -34,12 +37,15 @@ use std::sync::Arc;
 use hangar_engine::cache::Cache;
 use hangar_engine::management::Management;
 use hangar_engine::metrics::Metrics;
+use hangar_engine::notices::Notices;
 use hangar_engine::pass::{Controller, Passes, Registration};
 use hangar_engine::queue::Queue;
 use hangar_engine::runtime::{self, Engine};
 use hangar_engine::tenants::Tenants;
 use hangar_pki::Keys;
 use hangar_planner::cluster::Clusters;
+use hangar_planner::cluster_resource_set::ClusterResourceSets;
+use hangar_planner::cluster_resource_set_binding::ClusterResourceSetBindings;
 use hangar_planner::data_store::DataStores;
 use hangar_planner::ip_address_claim::IPAddressClaims;
 use hangar_planner::kamaji_control_plane::KamajiControlPlanes;
@@ -71,6 +77,8 @@ pub const CONTROLLERS: &[Registration<Context>] = &[
     of::<IPAddressClaims>(),
     of::<KamajiControlPlanes>(),
     of::<DataStores>(),
+    of::<ClusterResourceSets>(),
+    of::<ClusterResourceSetBindings>(),
 ];
 
 const fn of<C: Controller<Context>>() -> Registration<Context> {
@@ -96,6 +104,8 @@ pub struct Context {
     pub usage: data_store_usage::Usage,
     /// Objects that are not watched.
     pub unwatched: Unwatched,
+    /// What ClusterResourceSets name.
+    pub manifests: manifests::Manifests,
 }
 
 impl Context {
@@ -149,6 +159,7 @@ pub fn engine(surroundings: Surroundings) -> Engine<Context> {
     let management = Management::new(client.clone(), cache.clone(), changed.clone());
     let queue = Arc::new(Queue::default());
     let metrics = Metrics::new(queue.clone());
+    let notices = Notices::default();
     let unwritten = hangar_engine::report::Unwritten::new(runtime::status_fields(&controllers));
     let context = Context {
         site,
@@ -159,6 +170,7 @@ pub fn engine(surroundings: Surroundings) -> Engine<Context> {
         keys,
         usage: data_store_usage::Usage::default(),
         unwatched: Unwatched::default(),
+        manifests: manifests::Manifests::new(notices.clone()),
     };
-    Engine { client, cache, changes, changed, wakes, queue, controllers, context: Arc::new(context), workers }
+    Engine { client, cache, changes, changed, wakes, queue, notices, controllers, context: Arc::new(context), workers }
 }

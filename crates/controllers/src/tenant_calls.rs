@@ -13,6 +13,7 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use serde_json::json;
 
+use crate::manifests;
 use crate::node_calls;
 use crate::tenant_secrets;
 
@@ -34,6 +35,7 @@ pub async fn carry_out(
             apply(&client, objects).await?;
             delete(&client, remove).await.map(|()| TenantAnswer::Applied)
         }
+        TenantCall::Install(installation) => manifests::install(&client, installation).await,
         TenantCall::CreateToken { seconds, node } => create_token(&client, keys, *seconds, node.as_deref(), now).await,
         TenantCall::ExtendToken { id, seconds } => extend_token(&client, id, *seconds, now).await,
         TenantCall::DeleteToken { id } => {

@@ -218,7 +218,7 @@ impl Inner {
 
     fn links_of(&self, object: &Object) -> Vec<ObjectKey> {
         let links = self.links.get(&(object.group(), object.kind())).into_iter().flatten();
-        links.filter_map(|link| link.target(object)).collect()
+        links.flat_map(|link| link.targets(object)).collect()
     }
 
     fn index(&mut self, key: &Arc<ObjectKey>, object: &Object) {

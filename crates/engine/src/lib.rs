@@ -8,6 +8,7 @@ pub mod leader;
 pub mod management;
 pub mod metrics;
 pub mod monitoring;
+pub mod notices;
 pub mod pass;
 pub mod queue;
 pub mod reads;

@@ -73,8 +73,13 @@ pub const fn of<C: Controller<X>, X: Executor>() -> Registration<X> {
         reads: C::READS,
         conditions: C::CONDITIONS,
         pass: boxed::<C, X>,
-        amended: conditions::amended::<C::Kind>,
+        amended: amended::<C>,
     }
+}
+
+/// Nothing for a kind that has no status.
+fn amended<P: Planner>(object: &Object, condition: Condition, now: Timestamp) -> Value {
+    if P::REPORTS { conditions::amended::<P::Kind>(object, condition, now) } else { Value::Null }
 }
 
 fn boxed<'a, C: Controller<X>, X: Executor>(
@@ -127,14 +132,14 @@ async fn run<C: Controller<X>, X: Executor>(context: &X, key: &ObjectKey) -> Res
     }
     if let Some(why) = paused(passes, &object) {
         let paused = Condition::new(PAUSED, Status::True, PAUSED, why);
-        return passes.amend(&object, conditions::amended::<C::Kind>(&object, paused, (passes.clock)())).await;
+        return passes.amend(&object, amended::<C>(&object, paused, (passes.clock)())).await;
     }
     let mut world = match World::<C>::new(object.clone(), gather::<C, X>(passes, &object)?) {
         Ok(world) => world,
         Err(unreadable) => {
             tracing::warn!(object = %key, error = %unreadable.0, "the object cannot be read");
             let condition = Condition::new(READY, Status::False, "Unreadable", unreadable.0);
-            return passes.amend(&object, conditions::amended::<C::Kind>(&object, condition, (passes.clock)())).await;
+            return passes.amend(&object, amended::<C>(&object, condition, (passes.clock)())).await;
         }
     };
     match in_time(C::facts(context, &world, (passes.clock)())).await? {
@@ -248,6 +253,9 @@ impl Passes {
     /// A status that no plan made.
     pub(crate) async fn amend(&self, object: &Object, status: Value) -> Result<Outcome, PassError> {
         self.unwritten.written(&object.key());
+        if status.is_null() {
+            return Ok(Outcome::Settled);
+        }
         match self.management.report(object, &status).await {
             Ok(_) | Err(ApiError::NotFound { .. }) => Ok(Outcome::Settled),
             Err(error) => Err(error.into()),

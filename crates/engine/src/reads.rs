@@ -40,9 +40,15 @@ enum Way {
     Cluster,
     Members,
     Neighbours,
+    WatchedNeighbours,
     Link(Link),
     LinkedBy,
+    /// With the field selector of its watch.
+    Noticed(Names, &'static str),
 }
+
+/// The keys of objects that an object names.
+pub type Names = fn(&Object) -> Vec<ObjectKey>;
 
 /// How an object names another one.
 #[derive(Debug, Clone, Copy)]
@@ -50,13 +56,22 @@ pub enum Link {
     /// The reference at this place.
     Reference(&'static str),
     Named(fn(&Object) -> Option<ObjectKey>),
+    Several(Names),
 }
 
 impl Link {
-    pub fn target(&self, object: &Object) -> Option<ObjectKey> {
+    pub fn targets(&self, object: &Object) -> Vec<ObjectKey> {
+        match self {
+            Self::Several(names) => names(object),
+            one => one.target(object).into_iter().collect(),
+        }
+    }
+
+    fn target(&self, object: &Object) -> Option<ObjectKey> {
         match self {
             Self::Reference(pointer) => references::target(object, pointer),
             Self::Named(name) => name(object),
+            Self::Several(_) => None,
         }
     }
 }
@@ -93,6 +108,17 @@ pub const fn members<K: Kind>() -> Hop {
 /// Objects of this kind in the same namespace, of which there are few.
 pub const fn neighbours<K: Kind>() -> Hop {
     Hop { kind: of::<K>(), way: Way::Neighbours }
+}
+
+/// The same, and a change of one wakes whoever is in its namespace.
+pub const fn watched_neighbours<K: Kind>() -> Hop {
+    Hop { kind: of::<K>(), way: Way::WatchedNeighbours }
+}
+
+/// Objects of a kind of Kubernetes itself that users made and that it names, only to hear of their changes: they are not kept ([`crate::notices`]).
+/// The field selector leaves out what nobody names.
+pub const fn noticed(group: &'static str, kind: &'static str, names: Names, fields: &'static str) -> Hop {
+    Hop { kind: Some((group, kind)), way: Way::Noticed(names, fields) }
 }
 
 /// What the reference at this place points at.
@@ -169,16 +195,31 @@ impl Read {
     /// The ways by which an object of a kind names others, as far as this read takes them.
     pub fn links(&self, own: GroupKind) -> Vec<(GroupKind, Link)> {
         let from = std::iter::once(Some(own)).chain(self.path.iter().map(|hop| hop.kind));
-        let links = from.zip(self.path).filter_map(|(from, hop)| match hop.way {
-            Way::Link(link) => Some((from?, link)),
-            Way::Neighbours => Some((hop.kind?, Link::Named(|object| Some(namespace(object))))),
-            _ => None,
+        let home = Link::Named(|object| Some(namespace(object)));
+        let links = from.zip(self.path).flat_map(|(from, hop)| match hop.way {
+            Way::Link(link) => [from.map(|from| (from, link)), None],
+            Way::Noticed(names, _) => [from.map(|from| (from, Link::Several(names))), None],
+            Way::Neighbours => [hop.kind.map(|kind| (kind, home)), None],
+            Way::WatchedNeighbours => [hop.kind.map(|kind| (kind, home)), from.map(|from| (from, home))],
+            _ => [None, None],
         });
-        links.collect()
+        links.flatten().collect()
+    }
+
+    /// Kinds whose changes are noticed: by the kind that names them, with the field selector.
+    pub fn noticed(&self, own: GroupKind) -> Option<(GroupKind, GroupKind, &'static str)> {
+        let (last, before) = self.path.split_last()?;
+        let Way::Noticed(_, fields) = last.way else { return None };
+        Some((before.last().map_or(Some(own), |hop| hop.kind)?, last.kind?, fields))
     }
 }
 
 impl Hop {
+    /// Whether what it leads to is kept in the cache.
+    pub fn is_kept(&self) -> bool {
+        !matches!(self.way, Way::Noticed(..))
+    }
+
     fn fits(&self, key: &ObjectKey) -> bool {
         self.kind.is_none_or(|(group, kind)| (group, kind) == (key.group.as_str(), key.kind.as_str()))
     }
@@ -211,7 +252,8 @@ impl Hop {
                 None => vec![],
             },
             Way::LinkedBy => self.linking_to(&from.key(), cache),
-            Way::Neighbours => self.linking_to(&namespace(from), cache),
+            Way::Noticed(..) => vec![],
+            Way::Neighbours | Way::WatchedNeighbours => self.linking_to(&namespace(from), cache),
         })
     }
 
@@ -238,7 +280,8 @@ impl Hop {
             },
             // They are read when they are needed: a change of one wakes nobody.
             Way::Neighbours => vec![],
-            Way::Link(_) => cache.linking_to(&to.key()).into_iter().filter(of_kind).collect(),
+            Way::WatchedNeighbours => cache.linking_to(&namespace(to)).into_iter().filter(of_kind).collect(),
+            Way::Link(_) | Way::Noticed(..) => cache.linking_to(&to.key()).into_iter().filter(of_kind).collect(),
             Way::LinkedBy => cache.links_of(to).into_iter().filter(of_kind).collect(),
         }
     }

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change};
+use crate::notices::{self, Noticed, Notices};
 use crate::pass::{Executor, PassError, Registration};
 use crate::queue::{Outcome, Queue};
 use crate::reads::{GroupKind, Link, Read};
@@ -62,6 +63,7 @@ pub struct Engine<X: 'static> {
     /// Keys to look at for reasons that no watch here sees.
     pub wakes: mpsc::UnboundedReceiver<ObjectKey>,
     pub queue: Arc<Queue>,
+    pub notices: Notices,
     pub controllers: Controllers<X>,
     pub context: Arc<X>,
     pub workers: usize,
@@ -89,7 +91,9 @@ impl<X: Executor> Engine<X> {
         let kinds = watched(&self.controllers);
         let router = Router::new(&self.controllers, self.cache.clone());
         let (first, cache) = (kinds.clone(), self.cache.clone());
-        let watches = Watches { client: self.client, cache: self.cache, changed: self.changed, listed };
+        let (notices, noticed) = (self.notices, notices::noticed(&self.controllers));
+        let watches =
+            Watches { client: self.client, cache: self.cache, changed: self.changed, listed, notices, noticed };
         kinds.iter().for_each(|kind| drop(tasks.spawn(watches.clone().observe(*kind))));
         let (missing, found) = mpsc::unbounded_channel();
         tasks.spawn(route(self.changes, self.wakes, router, queue.clone(), missing));
@@ -120,7 +124,8 @@ impl<X: Executor> Engine<X> {
 /// The kinds that the controllers are for or read by name. What references lead to is watched when the first one is seen.
 fn watched<X>(controllers: &[&'static Registration<X>]) -> BTreeSet<GroupKind> {
     let own = controllers.iter().map(|one| (one.group, one.kind));
-    let read = controllers.iter().flat_map(|one| one.reads).flat_map(|read| read.path).filter_map(|hop| hop.kind);
+    let read = controllers.iter().flat_map(|one| one.reads).flat_map(|read| read.path);
+    let read = read.filter(|hop| hop.is_kept()).filter_map(|hop| hop.kind);
     own.chain(read).chain([(hangar_api::kinds::Cluster::GROUP, hangar_api::kinds::Cluster::KIND)]).collect()
 }
 
@@ -169,9 +174,10 @@ impl Router {
         queue.add(key, group);
     }
 
-    /// Kinds that the object names.
+    /// What the object names, and the first time itself: what is noticed for its kind begins with it.
     fn named(&self, change: &Change) -> Vec<ObjectKey> {
-        change.new.as_deref().map_or_else(Vec::new, |object| self.cache.links_of(object))
+        let links = change.new.as_deref().map_or_else(Vec::new, |object| self.cache.links_of(object));
+        links.into_iter().chain(change.old.is_none().then(|| change.key.clone())).collect()
     }
 }
 
@@ -209,15 +215,21 @@ struct Watches {
     cache: Cache,
     changed: mpsc::UnboundedSender<Change>,
     listed: watch::Sender<usize>,
+    notices: Notices,
+    noticed: Noticed,
 }
 
 impl Watches {
     /// Watches further kinds as references to them are seen.
-    async fn follow(self, watched: BTreeSet<GroupKind>, mut found: mpsc::UnboundedReceiver<ObjectKey>) {
+    async fn follow(mut self, watched: BTreeSet<GroupKind>, mut found: mpsc::UnboundedReceiver<ObjectKey>) {
         let mut watched = watched;
         let mut tasks = JoinSet::new();
         while let Some(key) = found.recv().await {
             let Some(facts) = registry::kind(&key.group, &key.kind) else { continue };
+            for (kind, fields) in self.noticed.remove(&(facts.group, facts.kind)).into_iter().flatten() {
+                let (client, changed) = (self.client.clone(), self.changed.clone());
+                tasks.spawn(self.notices.clone().observe(client, kind, fields, changed));
+            }
             if watched.insert((facts.group, facts.kind)) {
                 tasks.spawn(self.clone().observe((facts.group, facts.kind)));
             }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
-use hangar_api::kinds::{Cluster, Machine, MachineHealthCheck};
+use hangar_api::kinds::{Cluster, ClusterResourceSetBinding, Machine, MachineHealthCheck};
 use hangar_api::kubeconfig::InlineKubeconfig;
 use hangar_api::{Kind as _, Object, ObjectKey, references};
 use hangar_planner::hosted;
@@ -311,9 +311,13 @@ fn wake(cache: &Cache, cluster: &ClusterName, node: Option<&Object>, wakes: &mps
             drop(wakes.send(ObjectKey::of::<Machine>(machine.namespace(), machine.name())));
         }
     }
-    let (group, kind) = (MachineHealthCheck::GROUP, MachineHealthCheck::KIND);
-    for check in cache.of_cluster(&cluster.namespace, &cluster.name, group, kind) {
-        drop(wakes.send(check.key()));
+    let checks = (MachineHealthCheck::GROUP, MachineHealthCheck::KIND);
+    // What a cluster is to have is applied as soon as it answers.
+    let binding = (ClusterResourceSetBinding::GROUP, ClusterResourceSetBinding::KIND);
+    for (group, kind) in [Some(checks), Some(binding).filter(|_| node.is_none())].into_iter().flatten() {
+        for concerned in cache.of_cluster(&cluster.namespace, &cluster.name, group, kind) {
+            drop(wakes.send(concerned.key()));
+        }
     }
 }
 

@@ -177,7 +177,7 @@ impl KubeApi {
                 });
                 Some(body.to_string())
             }
-            _ => None,
+            path => super::discovery::resources(&self.store(), path).map(|list| list.to_string()),
         }
     }
 

@@ -5,6 +5,7 @@
 //! requests make the same cluster; every version of our kinds is served, the hub is kept.
 
 mod answer;
+mod discovery;
 mod eviction;
 mod fields;
 mod merge;

@@ -63,6 +63,11 @@ impl Resource {
         })
     }
 
+    /// Kind and plural of what is built in.
+    pub fn of_group(group: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
+        BUILT_IN.iter().filter(move |row| row.0 == group).map(|row| (row.1, row.2))
+    }
+
     fn ours(facts: &'static KindFacts) -> Self {
         Self {
             group: facts.group.to_owned(),

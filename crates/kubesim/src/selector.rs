@@ -6,7 +6,8 @@ use serde_json::Value;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Selector {
     labels: Vec<Requirement>,
-    fields: Vec<(String, String)>,
+    /// Path, value, and whether it is wanted or not wanted.
+    fields: Vec<(String, String, bool)>,
     namespace: String,
 }
 
@@ -37,7 +38,9 @@ impl Selector {
             Requirement::Absent(name) => label(name).is_none(),
         });
         let text = |path: &str| object.pointer(&format!("/{}", path.replace('.', "/"))).and_then(Value::as_str);
-        at_home && labelled && self.fields.iter().all(|(path, value)| text(path).unwrap_or_default() == value)
+        at_home
+            && labelled
+            && self.fields.iter().all(|(path, value, wanted)| (text(path).unwrap_or_default() == value) == *wanted)
     }
 }
 
@@ -83,14 +86,16 @@ fn requirement(part: &str) -> Result<Requirement, String> {
     }
 }
 
-fn field(part: &str) -> Result<(String, String), String> {
-    let (path, value) = part.split_once("==").or_else(|| part.split_once('=')).ok_or_else(|| {
+fn field(part: &str) -> Result<(String, String, bool), String> {
+    let unequal = part.split_once("!=").map(|pair| (pair, false));
+    let equal = || part.split_once("==").or_else(|| part.split_once('=')).map(|pair| (pair, true));
+    let ((path, value), wanted) = unequal.or_else(equal).ok_or_else(|| {
         format!("invalid field selector: {part}: only equality is understood here, such as metadata.name=NAME")
     })?;
     if !["metadata.name", "metadata.namespace", "spec.nodeName", "type"].contains(&path) {
         return Err(format!("field label not supported: {path}"));
     }
-    Ok((path.to_owned(), value.to_owned()))
+    Ok((path.to_owned(), value.to_owned(), wanted))
 }
 
 #[cfg(test)]
@@ -114,6 +119,8 @@ mod tests {
             ("a notin (b)", "", false),
             ("", "metadata.name=x", true),
             ("", "metadata.name=y", false),
+            ("", "metadata.name!=y", true),
+            ("", "metadata.name!=x", false),
         ];
         for (labels, fields, expected) in rows {
             assert_eq!(Selector::parse("", labels, fields).unwrap().matches(&object), expected, "{labels} {fields}");

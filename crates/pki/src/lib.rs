@@ -22,6 +22,17 @@ pub use unverified::unverified_client;
 
 use rcgen::KeyPair;
 
+/// `sha256:<hex>` of these texts, one after the other.
+pub fn sha256<'a>(texts: impl IntoIterator<Item = &'a str>) -> String {
+    use std::fmt::Write as _;
+    let mut hash = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA256);
+    texts.into_iter().for_each(|text| hash.update(text.as_bytes()));
+    hash.finish().as_ref().iter().fold("sha256:".to_owned(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
 /// Where keys and random bytes come from, so that a simulation can hand out its own.
 pub trait Keys: Send + Sync {
     /// A new P-256 key pair.

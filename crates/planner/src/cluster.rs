@@ -165,6 +165,7 @@ fn workers(world: &World) -> ClusterStatusWorkers {
         ready_replicas: sum("/status/readyReplicas"),
         available_replicas: sum("/status/availableReplicas"),
         up_to_date_replicas: sum("/status/upToDateReplicas"),
+        ..ClusterStatusWorkers::default()
     }
 }
 
@@ -177,6 +178,7 @@ fn control_plane_replicas(plane: &Object) -> Option<ClusterStatusWorkers> {
         ready_replicas: number(replicas.ready),
         available_replicas: number(replicas.available),
         up_to_date_replicas: number(replicas.up_to_date),
+        ..ClusterStatusWorkers::default()
     })
 }
 

@@ -5,6 +5,8 @@
 
 pub mod cloud;
 pub mod cluster;
+pub mod cluster_resource_set;
+pub mod cluster_resource_set_binding;
 pub mod data_store;
 pub mod hosted;
 pub mod intent;

@@ -29,6 +29,8 @@ pub trait Planner: Sized + Send + Sync + 'static {
     const CONDITIONS: &'static [&'static str] = &[];
     /// Whether progress is reported as the condition Ready, unless the planner writes its own.
     const READY: bool = true;
+    /// Whether the kind has a status at all.
+    const REPORTS: bool = true;
 
     /// Whether it is for us to reconcile: an object of the kind that is another controller's is neither held nor spoken of.
     fn is_ours(_object: &Object) -> bool {
@@ -176,7 +178,7 @@ fn with_status<P: Planner>(world: &World<P>, phase: Phase, recheck: Option<Durat
         Phase::Blocked(reason) => (vec![], Progress::Blocked(reason)),
     };
     // Between steps nobody reports.
-    let status = steps.is_empty().then(|| report::status::<P>(world, &progress, now));
+    let status = (steps.is_empty() && P::REPORTS).then(|| report::status::<P>(world, &progress, now));
     Plan { steps, progress, status, recheck, conditions: P::CONDITIONS }
 }
 

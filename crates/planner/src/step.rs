@@ -8,6 +8,7 @@ use hangar_api::{Object, ObjectKey};
 use serde_json::{Map, Value};
 
 use crate::cloud::{CloudAnswer, CloudCall, CloudIdentity};
+use crate::cluster_resource_set_binding::Resource;
 use crate::hosted::roots::Root;
 
 /// One thing to do, and where.
@@ -113,6 +114,8 @@ pub enum DataStoreCall {
 pub enum TenantCall {
     /// Server-side apply of these objects, in order; then these go, if they are there.
     Apply { objects: Vec<Object>, remove: Vec<ObjectKey> },
+    /// What users want to have in their cluster.
+    Install(Installation),
     /// A new bootstrap token that lives this many seconds, and is good for the Node of this name or for any.
     CreateToken { seconds: i64, node: Option<String> },
     /// The same token lives on.
@@ -134,6 +137,24 @@ pub enum TenantCall {
     AdoptNode(NodeChange),
     /// Every Secret is written again as it is, so that it is encrypted with the key that writes now; from a page on.
     RewriteSecrets { from: Option<String> },
+}
+
+/// A part of what a resource of a ClusterResourceSet says.
+#[derive(Clone, PartialEq)]
+pub struct Installation {
+    pub resource: Resource,
+    pub objects: Vec<Object>,
+    /// What is there already stays as it is.
+    pub once: bool,
+    pub is_last: bool,
+}
+
+/// What users keep in Secrets is in none of our words.
+impl std::fmt::Debug for Installation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Resource { set, kind, name } = &self.resource;
+        write!(f, "Install({} objects of {kind} {name} of {set}, once {})", self.objects.len(), self.once)
+    }
 }
 
 /// What a Node is told; everything else on it stays.
@@ -186,6 +207,12 @@ pub enum Effect {
 #[derive(Clone, PartialEq)]
 pub enum TenantAnswer {
     Applied,
+    /// What of this part could not be applied, and why.
+    Installed {
+        resource: Resource,
+        problems: Vec<String>,
+        is_last: bool,
+    },
     /// Goes into user-data at once; kept nowhere else.
     Token {
         id: String,
@@ -219,6 +246,7 @@ impl std::fmt::Debug for TenantAnswer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Applied => "Applied",
+            Self::Installed { .. } => "Installed",
             Self::Token { .. } => "Token(..)",
             Self::TokenExtended { .. } => "TokenExtended",
             Self::TokenDeleted => "TokenDeleted",

@@ -252,6 +252,7 @@ impl Fake {
     fn asked(&mut self, call: &TenantCall) -> TenantAnswer {
         match call {
             TenantCall::Apply { .. } => TenantAnswer::Applied,
+            TenantCall::Install(it) => crate::cluster_resource_set_binding::tests::answer(it),
             TenantCall::CreateToken { seconds, .. } => TenantAnswer::Token {
                 id: "abcdef".into(),
                 secret: "0123456789abcdef".into(),

@@ -406,4 +406,18 @@ pub struct ClusterStatusWorkers {
     /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_date_replicas: Option<i32>,
+    /// Versions that are still to come, in order.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upgrade_plan: Option<Vec<super::ClusterStatusWorkersUpgradePlan>>,
+    /// Kubernetes versions of these, the oldest first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<Vec<super::MachineSetStatusVersion>>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterStatusWorkersUpgradePlan {
+    /// The version.
+    #[serde(default)]
+    pub version: String,
 }

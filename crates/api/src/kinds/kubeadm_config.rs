@@ -335,6 +335,9 @@ pub struct KubeadmConfigSpecFile {
     /// What is written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+    /// Whether the content is written as it is, or is a template that is filled in first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub content_format: Option<String>,
     /// Where the content comes from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_from: Option<super::KubeadmConfigSpecUserPasswdFrom>,

@@ -188,6 +188,9 @@ pub struct KubeadmControlPlaneStatus {
     /// The version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// Kubernetes versions of these, the oldest first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<Vec<super::MachineSetStatusVersion>>,
 }
 
 /// What only older versions know.

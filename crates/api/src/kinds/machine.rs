@@ -188,6 +188,12 @@ pub struct MachineStatusDeletion {
     /// When waiting for volumes began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_for_node_volume_detach_start_time: Option<String>,
+    /// Since when hooks hold up draining.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_for_pre_drain_hook_start_time: Option<String>,
+    /// Since when hooks hold up the deletion of the infrastructure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_for_pre_terminate_hook_start_time: Option<String>,
 }
 
 /// What has been reached once; never taken back.

@@ -143,6 +143,9 @@ pub struct MachineDeploymentStatus {
     /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_date_replicas: Option<i32>,
+    /// Kubernetes versions of these, the oldest first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<Vec<super::MachineSetStatusVersion>>,
 }
 
 /// What only older versions know.

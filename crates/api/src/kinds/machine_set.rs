@@ -128,6 +128,9 @@ pub struct MachineSetStatus {
     /// Replicas that are as their template says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub up_to_date_replicas: Option<i32>,
+    /// Kubernetes versions of these, the oldest first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub versions: Option<Vec<super::MachineSetStatusVersion>>,
 }
 
 /// What only older versions know.
@@ -161,4 +164,15 @@ pub struct MachineSetStatusDeprecatedV1beta1 {
     /// Replicas that are ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MachineSetStatusVersion {
+    /// How many have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// The version.
+    #[serde(default)]
+    pub version: String,
 }

@@ -2,25 +2,22 @@
 
 use serde_json::{Map, Value, json};
 
+use super::content::{self, SENTINEL};
 use super::contents::Contents;
 use super::disks;
 use super::join::{self, Facts};
 
 const JOIN_FILE: &str = "/run/kubeadm/kubeadm-join-config.yaml";
-const SENTINEL: &str = "/run/cluster-api/bootstrap-success.complete";
-/// Nova takes 65535 bytes of base64.
-const LARGEST: usize = 65_535 / 4 * 3;
 
 /// The whole text, or what cannot be expressed.
 pub fn render(spec: &Value, facts: &Facts, contents: &Contents) -> Result<String, String> {
-    refuse_what_is_not_built(spec)?;
-    let mut files = vec![];
-    for file in spec["files"].as_array().into_iter().flatten() {
-        files.push(write_file(file, contents)?);
+    if spec["ignition"].is_object() {
+        return Err("spec.ignition is only for spec.format: ignition; remove it".to_owned());
     }
+    let mut files = content::files(spec, facts, contents)?;
     files.push(json!({
         "path": JOIN_FILE, "owner": "root:root", "permissions": "0640",
-        "content": yaml(&join::configuration(&spec["joinConfiguration"], facts))?,
+        "content": yaml(&join::configuration(&spec["joinConfiguration"], facts)?)?,
     }));
     files.push(json!({
         "path": "/run/cluster-api/placeholder", "owner": "root:root", "permissions": "0640",
@@ -38,88 +35,26 @@ pub fn render(spec: &Value, facts: &Facts, contents: &Contents) -> Result<String
     for (module, setup) in disks::modules(&spec["diskSetup"]) {
         config[module] = setup;
     }
-    if spec["ntp"].is_object() {
-        config["ntp"] = json!({ "enabled": spec["ntp"]["enabled"], "servers": spec["ntp"]["servers"] });
+    for field in ["enabled", "servers"] {
+        if !spec["ntp"][field].is_null() {
+            config["ntp"][field] = spec["ntp"][field].clone();
+        }
     }
-    let text = format!("## template: jinja\n#cloud-config\n\n{}", yaml(&config)?);
-    if text.len() > LARGEST {
-        return Err(format!(
-            "user-data has {} bytes, Nova takes {LARGEST} at most; make spec.files smaller",
-            text.len()
-        ));
-    }
-    Ok(text)
+    Ok(format!("## template: jinja\n#cloud-config\n\n{}", yaml(&config)?))
 }
 
 fn commands(spec: &Value) -> Vec<Value> {
     let listed = |field: &str| spec[field].as_array().cloned().unwrap_or_default();
-    let verbosity = spec["verbosity"].as_i64().map_or(String::new(), |level| format!(" --v {level}"));
-    let join = format!("kubeadm join --config {JOIN_FILE}{verbosity} && echo success > {SENTINEL}");
+    let join = format!("{} && echo success > {SENTINEL}", content::join_command(spec, JOIN_FILE));
     [listed("preKubeadmCommands"), vec![join.into()], listed("postKubeadmCommands")].concat()
 }
 
-/// What would be left out without a word.
-fn refuse_what_is_not_built(spec: &Value) -> Result<(), String> {
-    let discovery = &spec["joinConfiguration"]["discovery"];
-    let template = |file: &&Value| file["contentFormat"].as_str().is_some_and(|format| !format.is_empty());
-    let templated = spec["files"].as_array().into_iter().flatten().find(template);
-    let not_built = [
-        (spec["format"] == "ignition", "spec.format: ignition is not built yet; use cloud-config".to_owned()),
-        (spec["ignition"].is_object(), "spec.ignition is not built yet; use cloud-config".to_owned()),
-        (
-            discovery["file"].is_object(),
-            "spec.joinConfiguration.discovery.file is not built yet; Hangar makes a token for each machine".to_owned(),
-        ),
-        (
-            discovery["bootstrapToken"]["token"].is_string(),
-            "spec.joinConfiguration.discovery.bootstrapToken.token: Hangar makes a token for each machine; remove it"
-                .to_owned(),
-        ),
-        (
-            templated.is_some(),
-            format!(
-                "spec.files[{}].contentFormat is not built yet; write the content itself",
-                templated.map_or("", |file| file["path"].as_str().unwrap_or_default())
-            ),
-        ),
-    ];
-    not_built.into_iter().find(|(is_asked, _)| *is_asked).map_or(Ok(()), |(_, why)| Err(why))
-}
-
-fn write_file(file: &Value, contents: &Contents) -> Result<Value, String> {
-    let path = file["path"].as_str().unwrap_or_default();
-    let mut out = Map::new();
-    for (from, to) in [
-        ("path", "path"),
-        ("owner", "owner"),
-        ("permissions", "permissions"),
-        ("encoding", "encoding"),
-        ("content", "content"),
-        ("append", "append"),
-    ] {
-        if !file[from].is_null() {
-            out.insert(to.into(), file[from].clone());
-        }
-    }
-    if file["contentFrom"].is_object() {
-        let field = format!("spec.files[{path}].contentFrom");
-        let (content, encoding) = contents.file(&file["contentFrom"], &file["encoding"], &field)?;
-        out.insert("content".into(), content);
-        if !encoding.is_null() {
-            out.insert("encoding".into(), encoding);
-        }
-    }
-    Ok(out.into())
-}
-
 fn user(user: &Value, contents: &Contents) -> Result<Value, String> {
-    const NAMES: [(&str, &str); 11] = [
+    const NAMES: [(&str, &str); 9] = [
         ("name", "name"),
-        ("passwd", "passwd"),
         ("gecos", "gecos"),
         ("groups", "groups"),
         ("homeDir", "homedir"),
-        ("inactive", "inactive"),
         ("lockPassword", "lock_passwd"),
         ("shell", "shell"),
         ("primaryGroup", "primary_group"),
@@ -128,14 +63,17 @@ fn user(user: &Value, contents: &Contents) -> Result<Value, String> {
     ];
     let pairs = NAMES.iter().filter(|(from, _)| !user[*from].is_null());
     let mut out: Map<String, Value> = pairs.map(|(from, to)| ((*to).to_owned(), user[*from].clone())).collect();
-    if user["passwdFrom"].is_object() {
-        let field = format!("spec.users[{}].passwdFrom", user["name"].as_str().unwrap_or_default());
-        out.insert("passwd".into(), contents.text(&user["passwdFrom"], &field)?.into());
+    // cloud-init gives this to useradd, which takes days.
+    if user["inactive"] == true {
+        out.insert("inactive".into(), "0".into());
+    }
+    if let Some(password) = content::password(user, contents)? {
+        out.insert("passwd".into(), password.into());
     }
     Ok(out.into())
 }
 
-fn yaml(value: &Value) -> Result<String, String> {
+pub fn yaml(value: &Value) -> Result<String, String> {
     serde_saphyr::to_string(value).map_err(|error| error.to_string())
 }
 
@@ -147,8 +85,10 @@ mod tests {
     fn rendered(spec: &Value) -> String {
         let facts = Facts {
             endpoint: "10.0.0.1:6443".into(),
-            token: "abcdef.0123456789abcdef".into(),
+            token: Some("abcdef.0123456789abcdef".into()),
             ca_hashes: vec!["sha256:00".into()],
+            ca_pem: String::new(),
+            control_plane_version: None,
             version: KubeVersion::parse("v1.28.10"),
         };
         render(spec, &facts, &Contents::default()).unwrap()
@@ -173,12 +113,5 @@ mod tests {
         let join = yaml::document(config["write_files"][1]["content"].as_str().unwrap()).unwrap();
         assert_eq!(join["nodeRegistration"]["name"], "{{ local_hostname }}");
         assert_eq!(config["users"][0]["ssh_authorized_keys"][0], "ssh-ed25519 AAAA");
-    }
-
-    #[test]
-    fn too_much_for_nova_is_said_before_nova_says_it() {
-        let facts = Facts { endpoint: String::new(), token: String::new(), ca_hashes: vec![], version: None };
-        let spec = json!({"files": [{"path": "/a", "content": "x".repeat(60_000)}]});
-        assert!(render(&spec, &facts, &Contents::default()).unwrap_err().contains("Nova takes"));
     }
 }

@@ -1,13 +1,19 @@
 //! KubeadmConfig: the user-data by which a new server becomes a node.
-//! Flows: control plane is there -> bootstrap token -> cloud-config -> Secret -> the token lives until the node has joined, and is deleted then. Holds:
+//! Flows: control plane is there -> bootstrap token -> cloud-config or Ignition -> Secret -> the token lives until the node has joined, and is deleted then. Holds:
 //! the token is kept nowhere but in the user-data, and good for one name where that is known; user text (jinja included) arrives untouched.
 
 pub mod approval;
 mod cloud_config;
+mod container_linux;
+mod content;
 pub mod contents;
+mod discovery;
 mod disks;
+mod go_template;
+mod ignition;
 mod join;
 mod node_name;
+mod support;
 
 use std::time::Duration;
 
@@ -20,7 +26,7 @@ use hangar_api::kinds::{KubeadmConfig, KubeadmConfigStatusInitialization, Machin
 use hangar_api::names::{CLUSTER_NAME_LABEL, SECRET_TYPE};
 use hangar_api::{KubeVersion, Object};
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use approval::SigningRequest;
 
@@ -36,6 +42,8 @@ type World = crate::World<KubeadmConfigs>;
 
 /// How long a token lives if nobody keeps it alive: a leaked one is soon worthless.
 pub const TOKEN_SECONDS: i64 = 900;
+/// Nova takes 65535 bytes of base64.
+const LARGEST: usize = 65_535 / 4 * 3;
 /// Which token is in the user-data, so that it can be kept alive without reading the data.
 pub const TOKEN_ID_ANNOTATION: &str = "hangar.dev/bootstrap-token-id";
 /// The only name that this token is good for.
@@ -46,6 +54,8 @@ pub const NODE_ANNOTATION: &str = "hangar.dev/bootstrap-node";
 pub struct Facts {
     /// `sha256:...` of the cluster's authority, once there is one; of both while it is rotated.
     pub ca_hashes: Vec<String>,
+    /// The authorities themselves.
+    pub ca_pem: String,
     /// A token made in this pass.
     pub token: Option<Token>,
     /// When the token in the user-data ends, as the tenant says; asked only until the node has joined.
@@ -97,6 +107,7 @@ impl Planner for KubeadmConfigs {
             .then(secret_is_ours)
             .facts()
             .then(control_plane)
+            .then(supported)
             .then(token)
             .then(user_data)
             .then(requests)
@@ -181,9 +192,23 @@ fn control_plane(world: &World) -> Phase {
     Phase::Done
 }
 
+/// Before a token is made for what cannot be written.
+fn supported(world: &World) -> Phase {
+    let refusal = || support::refusal(world.object().get("/spec"), version(world).as_ref());
+    match refusal().filter(|_| data_secret(world).is_none()) {
+        Some(why) => Phase::blocked("InvalidConfiguration", why),
+        None => Phase::Done,
+    }
+}
+
+fn version(world: &World) -> Option<KubeVersion> {
+    KubeVersion::parse(machine(world).map_or("", |machine| machine.text("/spec/version")))
+}
+
 /// B3.
 fn token(world: &World) -> Phase {
-    if data_secret(world).is_some() || world.facts.token.is_some() {
+    let is_needed = discovery::needs_token(world.object().get("/spec"));
+    if data_secret(world).is_some() || world.facts.token.is_some() || !is_needed {
         return Phase::Done;
     }
     let call = TenantCall::CreateToken { seconds: TOKEN_SECONDS, node: node_name(world) };
@@ -191,17 +216,24 @@ fn token(world: &World) -> Phase {
 }
 
 fn user_data(world: &World) -> Phase {
-    let (None, Some(token)) = (data_secret(world), &world.facts.token) else { return Phase::Done };
+    let token = world.facts.token.as_ref();
+    let spec = world.object().get("/spec");
+    if data_secret(world).is_some() || (token.is_none() && discovery::needs_token(spec)) {
+        return Phase::Done;
+    }
     let Some(endpoint) = world.cluster().and_then(|cluster| Foreign::new(cluster).endpoint()) else {
         return Phase::Done;
     };
+    let plane = world.cluster_referenced("/spec/controlPlaneRef").map(|plane| plane.text("/spec/version"));
     let facts = join::Facts {
         endpoint: host_port(&endpoint.host, endpoint.port.into()),
-        token: format!("{}.{}", token.id, token.secret),
+        token: token.map(|token| format!("{}.{}", token.id, token.secret)),
         ca_hashes: world.facts.ca_hashes.clone(),
-        version: KubeVersion::parse(machine(world).map_or("", |machine| machine.text("/spec/version"))),
+        ca_pem: world.facts.ca_pem.clone(),
+        control_plane_version: plane.filter(|version| !version.is_empty()).map(str::to_owned),
+        version: version(world),
     };
-    match cloud_config::render(world.object().get("/spec"), &facts, &world.facts.contents) {
+    match rendered(spec, &facts, &world.facts.contents) {
         Ok(text) => {
             // A server may have been started with what another process of Hangar has written, and its token is the one that counts.
             let secret = intent::owned(secret(world, token, &text), &world.object().as_owner(true));
@@ -211,15 +243,35 @@ fn user_data(world: &World) -> Phase {
     }
 }
 
-fn secret(world: &World, token: &Token, user_data: &str) -> Object {
+/// B4, B7.
+fn rendered(spec: &Value, facts: &join::Facts, contents: &Contents) -> Result<String, String> {
+    let text = match format(spec) {
+        "ignition" => ignition::render(spec, facts, contents)?,
+        _ => cloud_config::render(spec, facts, contents)?,
+    };
+    if text.len() > LARGEST {
+        let text = text.len();
+        return Err(format!("user-data has {text} bytes, Nova takes {LARGEST} at most; make spec.files smaller"));
+    }
+    Ok(text)
+}
+
+fn format(spec: &Value) -> &str {
+    spec["format"].as_str().filter(|format| !format.is_empty()).unwrap_or("cloud-config")
+}
+
+fn secret(world: &World, token: Option<&Token>, user_data: &str) -> Object {
     let mut secret = Object::named("v1", "Secret", world.object().namespace(), world.object().name());
     secret.0["metadata"]["labels"] = json!({ CLUSTER_NAME_LABEL: world.cluster_name() });
-    secret.0["metadata"]["annotations"] = json!({ TOKEN_ID_ANNOTATION: token.id });
-    if let Some(node) = node_name(world) {
+    if let Some(token) = token {
+        secret.0["metadata"]["annotations"] = json!({ TOKEN_ID_ANNOTATION: token.id });
+    }
+    if let Some(node) = node_name(world).filter(|_| token.is_some()) {
         secret.0["metadata"]["annotations"][NODE_ANNOTATION] = node.into();
     }
     secret.0["type"] = SECRET_TYPE.into();
-    secret.0["data"] = json!({ "value": STANDARD.encode(user_data), "format": STANDARD.encode("cloud-config") });
+    secret.0["data"] =
+        json!({ "value": STANDARD.encode(user_data), "format": STANDARD.encode(format(world.object().get("/spec"))) });
     secret
 }
 
@@ -243,7 +295,8 @@ fn requests(world: &World) -> Phase {
 /// The token must outlive a slow boot, a full cloud, a weekend: it is kept alive until the node is there, and no longer.
 fn keep_token(world: &World, now: Timestamp) -> Phase {
     let (Some(secret), true) = (data_secret(world), awaits_node(world)) else { return Phase::Done };
-    let id = secret.annotation(TOKEN_ID_ANNOTATION).unwrap_or_default().to_owned();
+    // A token of the user's own is the user's.
+    let Some(id) = secret.annotation(TOKEN_ID_ANNOTATION).map(str::to_owned) else { return Phase::Done };
     let half = Duration::from_secs(TOKEN_SECONDS as u64 / 2);
     match world.facts.token_expires {
         Some(expires) if expires.duration_since(now) > half.try_into().unwrap_or_default() => {

@@ -19,6 +19,10 @@ pub fn expected(config: &Object, contents: &Contents, machine: &Object, cluster:
     if (plane.group.as_str(), plane.kind.as_str()) != (KamajiControlPlane::GROUP, KamajiControlPlane::KIND) {
         return None;
     }
+    // What is added to an Ignition config may give the machine any name.
+    if config.get("/spec/format") == "ignition" {
+        return None;
+    }
     let registration = config.get("/spec/joinConfiguration/nodeRegistration");
     let mut arguments = registration["kubeletExtraArgs"].as_array().into_iter().flatten();
     if arguments.any(|argument| argument["name"] == "hostname-override") {

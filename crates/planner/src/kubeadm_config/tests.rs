@@ -174,26 +174,267 @@ fn b5_what_cannot_be_written_is_said() {
     assert_eq!(condition(&plan, "Ready").unwrap().0, "False");
 }
 
+/// What becomes of a spec: the user-data, or why there is none.
+fn outcome(spec: Value, version: &str) -> Result<String, String> {
+    let machine = of_machine(json!({ "spec": { "version": version } }));
+    let mut world = world(spec, vec![of_cluster(json!({})), machine]);
+    world.facts.ca_pem = "PEM".into();
+    let from_secret = ("marker".to_owned(), "marker".to_owned());
+    world.facts.contents.0.insert(from_secret, Ok(b"marker".to_vec()));
+    let plan = Fake::default().pass(&mut world);
+    data_secret(&world).map(|secret| secret.secret_text("value").unwrap()).ok_or_else(|| said(&plan))
+}
+
 /// B5.
 #[test]
 fn b5_what_is_not_built_is_refused_by_name() {
-    for (spec, expected) in [
-        (json!({ "format": "ignition" }), "spec.format: ignition is not built yet"),
-        (json!({ "ignition": {} }), "spec.ignition is not built yet"),
-        (json!({ "joinConfiguration": { "discovery": { "file": {} } } }), "spec.joinConfiguration.discovery.file"),
+    for (version, spec, expected) in [
         (
-            json!({ "joinConfiguration": { "discovery": { "bootstrapToken": { "token": "a.b" } } } }),
-            "spec.joinConfiguration.discovery.bootstrapToken.token",
+            "v1.34.4",
+            json!({ "ignition": { "containerLinuxConfig": { "strict": true } } }),
+            "spec.ignition is only for spec.format: ignition",
         ),
         (
-            json!({ "files": [{ "path": "/t", "content": "x", "contentFormat": "go-template" }] }),
-            "spec.files[/t].contentFormat",
+            "v1.34.4",
+            json!({ "clusterConfiguration": { "imageRepository": "x" } }),
+            "spec.clusterConfiguration is for control planes on machines",
+        ),
+        (
+            "v1.34.4",
+            json!({ "initConfiguration": { "skipPhases": ["x"] } }),
+            "spec.initConfiguration is for control planes on machines",
+        ),
+        (
+            "v1.34.4",
+            json!({ "joinConfiguration": { "controlPlane": { "localAPIEndpoint": { "bindPort": 1 } } } }),
+            "spec.joinConfiguration.controlPlane is for",
+        ),
+        ("v1.34.4", json!({ "later": { "than": ["we"] } }), "spec.later.than[] is not built yet"),
+        (
+            "v1.30.1",
+            json!({ "joinConfiguration": { "timeouts": { "discoverySeconds": 5 } } }),
+            "spec.joinConfiguration.timeouts.discoverySeconds is known to kubeadm from v1.31 on",
+        ),
+        (
+            "v1.21.1",
+            json!({ "joinConfiguration": { "skipPhases": ["x"] } }),
+            "spec.joinConfiguration.skipPhases is known to kubeadm from v1.22 on",
+        ),
+        (
+            "v1.34.4",
+            json!({ "files": [{ "path": "/t", "content": "{{ range }}", "contentFormat": "Template" }] }),
+            "spec.files[/t]: the template cannot be filled in: range is not built yet",
         ),
     ] {
-        let mut world = world(spec, vec![of_cluster(json!({})), of_machine(json!({}))]);
-        let plan = said(&Fake::default().pass(&mut world));
-        assert!(plan.starts_with(&format!("blocked InvalidConfiguration: {expected}")), "{plan}");
+        let refused = outcome(spec, version).unwrap_err();
+        assert!(refused.starts_with(&format!("blocked InvalidConfiguration: {expected}")), "{refused}");
     }
+}
+
+/// A value for each leaf of a schema, alone: its path, and a spec that says nothing else but what must be there with it.
+fn leaves(schema: &Value, path: &str, wrap: &dyn Fn(Value) -> Value, found: &mut Vec<(String, Value)>) {
+    if let Some(fields) = schema["properties"].as_object() {
+        for (name, below) in fields {
+            let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let mut beside = json!({});
+            for other in required.filter(|other| other != name) {
+                beside[other] = sample(&fields[other]);
+            }
+            let wrap = |value: Value| {
+                let mut object = beside.clone();
+                object[name] = value;
+                wrap(object)
+            };
+            leaves(below, &format!("{path}.{name}"), &wrap, found);
+        }
+        return;
+    }
+    if schema["items"].is_object() {
+        return leaves(&schema["items"], &format!("{path}[]"), &|value| wrap(json!([value])), found);
+    }
+    found.push((path.to_owned(), wrap(sample(schema))));
+}
+
+fn sample(schema: &Value) -> Value {
+    let last = schema["enum"].as_array().and_then(|all| all.last()).cloned();
+    match (last, schema["type"].as_str()) {
+        (Some(value), _) => value,
+        (_, Some("integer")) => 77.into(),
+        (_, Some("boolean")) => true.into(),
+        (_, Some("object")) if schema["properties"].is_object() => {
+            let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            required
+                .map(|name| (name.to_owned(), sample(&schema["properties"][name])))
+                .collect::<serde_json::Map<_, _>>()
+                .into()
+        }
+        (_, Some("object")) => json!({ "marker": sample(&schema["additionalProperties"]) }),
+        (_, Some("array")) => json!([sample(&schema["items"])]),
+        _ => "marker".into(),
+    }
+}
+
+/// B5: whatever a user may write is in the user-data, or is named when it is refused.
+#[test]
+fn b5_no_field_of_the_schema_is_left_out_without_a_word() {
+    let facts = hangar_api::registry::kind("bootstrap.cluster.x-k8s.io", "KubeadmConfig").unwrap();
+    let schema = &facts.hub().schema()["properties"]["spec"];
+    let mut found = vec![];
+    leaves(schema, "", &|value| value, &mut found);
+    assert!(found.len() > 150, "{}", found.len());
+    for format in ["cloud-config", "ignition"] {
+        // What is the same without any field: what a field adds is seen in what differs from it.
+        let mut refused = 0;
+        for (path, spec) in &found {
+            if ["diskSetup", "files", "users"].iter().any(|list| path.starts_with(&format!(".{list}")))
+                && path.ends_with("secret.name")
+            {
+                continue;
+            }
+            let with = |spec: &Value| {
+                let mut spec = spec.clone();
+                spec["format"] = format.into();
+                // A file's path must be one, and a kubeconfig's too.
+                let text = spec.to_string().replace(r#""path":"marker""#, r#""path":"/marker""#);
+                let text = text.replace(r#""kubeConfigPath":"marker""#, r#""kubeConfigPath":"/marker""#);
+                let text = text.replace(r#""permissions":"marker""#, r#""permissions":"0677""#);
+                let text = text.replace(
+                    r#""additionalConfig":"marker""#,
+                    r#""additionalConfig":"systemd: {units: [{name: marker}]}""#,
+                );
+                outcome(
+                    serde_json::from_str(
+                        &text.replace(r#""mounts":[["marker"]]"#, r#""mounts":[["marker","/marker"]]"#),
+                    )
+                    .unwrap(),
+                    "v1.34.4",
+                )
+            };
+            let written = with(spec);
+            let without = with(&without(spec, path));
+            let leaf = path.rsplit(['.', '[']).find(|part| part.len() > 1).unwrap();
+            match (&written, &without) {
+                (Err(why), _) => {
+                    refused += 1;
+                    let top = path[1..].split(['.', '[']).next().unwrap();
+                    assert!(why.contains(&format!("spec.{top}")), "{format} {path}: {why}");
+                }
+                (Ok(written), Ok(without)) => assert!(
+                    written != without || SAME_AS_DEFAULT.contains(&leaf),
+                    "{format}: {path} makes no difference\n{written}"
+                ),
+                (Ok(_), Err(_)) => {}
+            }
+        }
+        assert!(refused < found.len() / 3 * 2, "{format}: {refused} of {}", found.len());
+    }
+}
+
+/// What says nothing new: the default of both or of Ignition (a table is gpt, time is kept, who has no password is locked), or (strict) what is so in any case.
+/// A template without content has a test of its own.
+const SAME_AS_DEFAULT: &[&str] = &["format", "strict", "tableType", "enabled", "lockPassword", "contentFormat"];
+
+/// The spec without the leaf at a path.
+fn without(spec: &Value, path: &str) -> Value {
+    let mut spec = spec.clone();
+    let mut at = &mut spec;
+    let names: Vec<&str> = path[1..].split('.').collect();
+    let (last, before) = names.split_last().unwrap();
+    for name in before {
+        at = &mut at[name.trim_end_matches("[]")];
+        if name.ends_with("[]") {
+            at = &mut at[0];
+        }
+    }
+    at.as_object_mut().unwrap().remove(last.trim_end_matches("[]"));
+    spec
+}
+
+/// B5: 1.14 of Cluster API fills in the version of the control plane.
+#[test]
+fn b5_templates_in_files_are_filled_in() {
+    let plane = json!({ "apiGroup": "controlplane.cluster.x-k8s.io", "kind": "KamajiControlPlane", "name": "p" });
+    let template = "{{ if .controlPlane }}{{ .controlPlane.version }}{{ else }}none{{ end }} {{ ds.meta_data }}";
+    let spec = |format: Value| json!({ "files": [{ "path": "/t", "content": template.replace(" {{ ds.meta_data }}", ""), "contentFormat": format }] });
+    let cluster = of_cluster(json!({ "spec": { "controlPlaneRef": plane } }));
+    let plane = object(
+        "controlplane.cluster.x-k8s.io/v1alpha2",
+        "KamajiControlPlane",
+        "p",
+        json!({ "spec": { "version": "v1.34.4" } }),
+    );
+    for (format, others, expected) in [
+        (json!("Template"), vec![plane], "v1.34.4"),
+        (json!("Template"), vec![], "none"),
+        (json!("Raw"), vec![], "{{ if .controlPlane }}{{ .controlPlane.version }}{{ else }}none{{ end }}"),
+    ] {
+        let others = [vec![cluster.clone(), of_machine(json!({}))], others].concat();
+        let mut world = world(spec(format), others);
+        Fake::default().pass(&mut world);
+        let config = hangar_api::yaml::document(&user_data(&world)).unwrap();
+        assert_eq!(config["write_files"][0]["content"], expected);
+    }
+}
+
+/// B3: what is the user's is neither made, nor kept alive, nor deleted.
+#[test]
+fn b3_with_a_token_of_the_users_own_or_a_kubeconfig_hangar_makes_none() {
+    let own = json!({ "bootstrapToken": { "token": "own111.0123456789abcdef", "caCertHashes": ["sha256:11"] } });
+    let file = json!({
+        "file": { "kubeConfigPath": "/etc/join.conf", "kubeConfig": { "user": { "exec": { "command": "login", "args": ["a"] } } } },
+        "tlsBootstrapToken": "own111.0123456789abcdef",
+    });
+    for discovery in [own, file] {
+        let spec = json!({ "joinConfiguration": { "discovery": discovery } });
+        let mut world = world(spec, vec![of_cluster(json!({})), of_machine(json!({}))]);
+        world.facts.ca_pem = "PEM".into();
+        let mut fake = Fake::default();
+        assert_eq!(said(&fake.pass(&mut world)), "done", "nothing is waited for");
+        assert_eq!(fake.done, ["create Secret n/k"]);
+        assert_eq!(data_secret(&world).unwrap().annotation(TOKEN_ID_ANNOTATION), None);
+        world.objects.insert(shared(of_machine(json!({ "status": { "nodeRef": { "name": "node" } } }))));
+        assert_eq!(said(&plan_at(&world, 5000)), "done");
+        let config = hangar_api::yaml::document(&user_data(&world)).unwrap();
+        let files = config["write_files"].as_array().unwrap();
+        let text =
+            |path: &str| files.iter().find(|file| file["path"] == path).map(|file| file["content"].as_str().unwrap());
+        let join = hangar_api::yaml::document(text("/run/kubeadm/kubeadm-join-config.yaml").unwrap()).unwrap();
+        let Some(kubeconfig) = text("/etc/join.conf") else {
+            assert_eq!(join["discovery"]["bootstrapToken"]["token"], "own111.0123456789abcdef");
+            continue;
+        };
+        assert_eq!(
+            join["discovery"],
+            json!({ "file": { "kubeConfigPath": "/etc/join.conf" }, "tlsBootstrapToken": "own111.0123456789abcdef" })
+        );
+        let kubeconfig = hangar_api::yaml::document(kubeconfig).unwrap();
+        let cluster = &kubeconfig["clusters"][0]["cluster"];
+        assert_eq!(
+            (&cluster["server"], &cluster["certificate-authority-data"]),
+            (&json!("https://203.0.113.5:6443"), &json!("UEVN"))
+        );
+        assert_eq!(kubeconfig["users"][0]["user"]["exec"]["interactiveMode"], "Never");
+    }
+}
+
+/// B7.
+#[test]
+fn b7_the_secret_says_which_format_it_has() {
+    for (format, expected) in
+        [(Value::Null, "cloud-config"), (json!("cloud-config"), "cloud-config"), (json!("ignition"), "ignition")]
+    {
+        let mut world = world(json!({ "format": format }), vec![of_cluster(json!({})), of_machine(json!({}))]);
+        Fake::default().pass(&mut world);
+        assert_eq!(data_secret(&world).unwrap().secret_text("format").as_deref(), Some(expected));
+        assert_eq!(user_data(&world).starts_with('{'), expected == "ignition");
+    }
+}
+
+#[test]
+fn too_much_for_nova_is_said_before_nova_says_it() {
+    let refused =
+        outcome(json!({ "files": [{ "path": "/a", "content": "x".repeat(60_000) }] }), "v1.34.4").unwrap_err();
+    assert!(refused.contains("Nova takes"), "{refused}");
 }
 
 /// B5.

@@ -18,6 +18,9 @@ use crate::intent;
 use crate::step::TenantCall;
 use crate::{Phase, Phases, Progress};
 
+const PRE_DRAIN_CODE: &str = "WaitingForPreDrainHook";
+const PRE_TERMINATE_CODE: &str = "WaitingForPreTerminateHook";
+
 /// M9.
 const NODE_DELETION_SECONDS: i32 = 10;
 const LOOK_AGAIN: Duration = Duration::from_secs(20);
@@ -114,11 +117,11 @@ fn pre_drain_hooks(world: &World) -> Phase {
     if !touches_node(world, &world.facts) {
         return Phase::Done;
     }
-    hooks_gone(world, PRE_DRAIN_HOOK, "WaitingForPreDrainHook", "pre-drain")
+    hooks_gone(world, PRE_DRAIN_HOOK, PRE_DRAIN_CODE, "pre-drain")
 }
 
 fn pre_terminate_hooks(world: &World) -> Phase {
-    hooks_gone(world, PRE_TERMINATE_HOOK, "WaitingForPreTerminateHook", "pre-terminate")
+    hooks_gone(world, PRE_TERMINATE_HOOK, PRE_TERMINATE_CODE, "pre-terminate")
 }
 
 fn infrastructure(world: &World) -> Phase {
@@ -174,6 +177,8 @@ pub(super) fn times(world: &World, progress: &Progress, now: Timestamp) -> Optio
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
     match progress.reason().map(|reason| reason.code) {
         Some(drain::CODE) => drop(times.node_drain_start_time.get_or_insert(now)),
+        Some(PRE_DRAIN_CODE) => drop(times.wait_for_pre_drain_hook_start_time.get_or_insert(now)),
+        Some(PRE_TERMINATE_CODE) => drop(times.wait_for_pre_terminate_hook_start_time.get_or_insert(now)),
         Some(volumes::CODE) => drop(times.wait_for_node_volume_detach_start_time.get_or_insert(now)),
         _ => {}
     }

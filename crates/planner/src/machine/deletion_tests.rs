@@ -468,3 +468,15 @@ fn m8_a_pass_evicts_so_many_and_no_more() {
         said(&plan)
     );
 }
+
+#[test]
+fn since_when_hooks_hold_a_machine_up_is_in_its_status() {
+    for (hook, field) in
+        [(PRE_DRAIN_HOOK, "waitForPreDrainHookStartTime"), (PRE_TERMINATE_HOOK, "waitForPreTerminateHookStartTime")]
+    {
+        let hooks = json!({ "metadata": { "annotations": { hook: "" } } });
+        let world = going(hooks, vec![], cordoned(json!({})), load(vec![]));
+        let plan = plan(&world, at(BEGAN));
+        assert_eq!(plan.status.unwrap()["deletion"][field], at(BEGAN).to_string(), "{hook}");
+    }
+}

@@ -16,6 +16,7 @@ mod leaders;
 mod machine_shapes;
 mod pause;
 mod quota;
+mod resource_sets;
 mod rollout;
 mod rotation;
 mod tenants;
