@@ -13,6 +13,7 @@ pub mod data_store_usage;
 pub mod data_stores;
 mod etcd;
 mod executor;
+mod image;
 mod ip_address_claim;
 mod issue;
 mod kamaji_control_plane;
@@ -47,6 +48,7 @@ use hangar_planner::cluster::Clusters;
 use hangar_planner::cluster_resource_set::ClusterResourceSets;
 use hangar_planner::cluster_resource_set_binding::ClusterResourceSetBindings;
 use hangar_planner::data_store::DataStores;
+use hangar_planner::image::Images;
 use hangar_planner::ip_address_claim::IPAddressClaims;
 use hangar_planner::kamaji_control_plane::KamajiControlPlanes;
 use hangar_planner::kubeadm_config::KubeadmConfigs;
@@ -75,6 +77,7 @@ pub const CONTROLLERS: &[Registration<Context>] = &[
     of::<OpenStackMachines>(),
     of::<OpenStackFloatingIPPools>(),
     of::<IPAddressClaims>(),
+    of::<Images>(),
     of::<KamajiControlPlanes>(),
     of::<DataStores>(),
     of::<ClusterResourceSets>(),

@@ -4,11 +4,11 @@ use hangar_api::{Kind, Object, ObjectKey, kinds};
 use hangar_engine::pass::Controller;
 use hangar_engine::reads::{Hop, Read, cluster, named, owner, read, reference};
 use hangar_openstack::{Error, FloatingIp, FloatingIpQuery};
-use hangar_planner::cloud::{Cloud, CloudIdentity, server};
+use hangar_planner::cloud::{Cloud, CloudIdentity, Lookup, server};
 use hangar_planner::open_stack_machine::{
     Facts, OpenStackMachines, UserData, floating_ip, ready_to_start, user_data_secret,
 };
-use hangar_planner::{Reason, World};
+use hangar_planner::{Reason, World, image};
 use jiff::Timestamp;
 
 use crate::Context;
@@ -19,6 +19,12 @@ fn user_data(machine: &Object) -> Option<ObjectKey> {
     (!name.is_empty()).then(|| ObjectKey::new("", "Secret", machine.namespace(), name))
 }
 
+/// The Image that a machine names instead of one in Glance.
+fn image_ref(machine: &Object) -> Option<ObjectKey> {
+    let name = machine.text("/spec/image/imageRef/name");
+    (!name.is_empty()).then(|| ObjectKey::of::<kinds::Image>(machine.namespace(), name))
+}
+
 const CLAIM: Hop = named(kinds::IPAddressClaim::GROUP, kinds::IPAddressClaim::KIND, floating_ip::claim);
 
 impl Controller<Context> for OpenStackMachines {
@@ -26,6 +32,7 @@ impl Controller<Context> for OpenStackMachines {
         read(&[owner::<kinds::Machine>()], &["/spec/bootstrap", "/spec/failureDomain"]),
         read(&[owner::<kinds::Machine>(), named("", "Secret", user_data)], &["/data"]),
         read(&[cluster()], &[]),
+        read(&[named(kinds::Image::GROUP, kinds::Image::KIND, image_ref)], &["/status"]),
         read(&[CLAIM], &["/status/addressRef"]),
         read(
             &[CLAIM, named(kinds::IPAddress::GROUP, kinds::IPAddress::KIND, floating_ip::address_of)],
@@ -50,7 +57,8 @@ impl Controller<Context> for OpenStackMachines {
         }
         let identity = identity(world);
         let session = clouds::session(context, &identity).await?;
-        let facts = read_facts(context, &session, world, identity).await;
+        let image = image_ref(world.object()).map(|key| image::lookup(&key.name, world.objects.get(&key)));
+        let facts = read_facts(context, &session, world, identity, image).await;
         facts.map_err(|error| clouds::refusal(context, &error))
     }
 }
@@ -69,6 +77,7 @@ async fn read_facts(
     session: &Session,
     world: &World<OpenStackMachines>,
     identity: CloudIdentity,
+    image: Option<Result<Lookup, Reason>>,
 ) -> Result<Facts, Error> {
     let project = context.clouds.project(session).await?;
     let resources = instance::resources(session, &project, world.object(), &world.typed().spec).await?;
@@ -84,7 +93,7 @@ async fn read_facts(
     Ok(Facts {
         floating_ip: None,
         user_data: user_data_secret(world).and_then(|secret| secret.secret_text("value")).map(UserData),
-        resolved: instance::resolve(session, &world.typed().spec, None).await?,
+        resolved: instance::resolve(session, &world.typed().spec, image).await?,
         cloud,
     })
 }

@@ -78,6 +78,8 @@ pub struct ImageQuery {
     pub tags: Vec<String>,
     pub status: Option<String>,
     pub visibility: Option<String>,
+    /// Id of the project.
+    pub owner: Option<String>,
     pub limit: Option<u32>,
 }
 
@@ -260,7 +262,8 @@ impl ImageQuery {
             .text("id", &self.id)
             .text("name", &self.name)
             .text("status", &self.status)
-            .text("visibility", &self.visibility);
+            .text("visibility", &self.visibility)
+            .text("owner", &self.owner);
         // Glance wants one parameter per tag.
         set.0.extend(self.tags.iter().map(|tag| ("tag", tag.clone())));
         set.text("limit", &self.limit).0

@@ -9,6 +9,7 @@ pub mod cluster_resource_set;
 pub mod cluster_resource_set_binding;
 pub mod data_store;
 pub mod hosted;
+pub mod image;
 pub mod intent;
 pub mod ip_address_claim;
 pub mod kamaji_control_plane;

@@ -57,6 +57,11 @@ async fn try_out(session: &Session, project: &Project, call: CloudCall) -> Resul
         }
         CloudCall::CreateVolume(body) => cloud.create_volume(&body).await.map(is),
         CloudCall::CreateTrunk(body) => cloud.create_trunk(&body).await.map(is),
+        CloudCall::CreateImage(fields) => cloud.create_image(&fields).await.map(is),
+        CloudCall::ImportImage { id, url } => {
+            cloud.import_image(&id, &url).await?;
+            cloud.image(&id).await.map(is)
+        }
         CloudCall::RemoveSubPorts { trunk_id, port_ids } => {
             tolerate(cloud.remove_sub_ports(&trunk_id, &port_ids).await)?;
             let mut trunk = known(project, &trunk_id, |id| Trunk { id, ..Trunk::default() }).await;
@@ -194,9 +199,11 @@ async fn tag(
             is(FloatingIp { tags, ..known(project, &id, |id| FloatingIp { id, ..Default::default() }).await })
         }
         ResourceType::Trunk => is(Trunk { tags, ..known(project, &id, |id| Trunk { id, ..Default::default() }).await }),
-        ResourceType::Port | ResourceType::Server | ResourceType::LoadBalancer | ResourceType::Volume => {
-            is(Port { tags, ..known(project, &id, |id| Port { id, ..Default::default() }).await })
-        }
+        ResourceType::Port
+        | ResourceType::Server
+        | ResourceType::LoadBalancer
+        | ResourceType::Volume
+        | ResourceType::Image => is(Port { tags, ..known(project, &id, |id| Port { id, ..Default::default() }).await }),
     })
 }
 
@@ -213,6 +220,7 @@ async fn delete(session: &Session, project: &Project, of: ResourceType, id: Stri
         ResourceType::Server => cloud.delete_server(&id).await,
         ResourceType::LoadBalancer => cloud.delete_load_balancer(&id, true).await,
         ResourceType::Volume => cloud.delete_volume(&id).await,
+        ResourceType::Image => cloud.delete_image(&id).await,
     };
     let is_gone = matches!(&result, Err(error) if error.is_not_found());
     tolerate(result)?;

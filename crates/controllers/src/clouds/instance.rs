@@ -8,6 +8,7 @@ use std::time::Duration;
 use hangar_api::Object;
 use hangar_api::kinds::{OpenStackClusterSpecRouter, OpenStackMachineSpec};
 use hangar_openstack::{Error, ImageQuery};
+use hangar_planner::Reason;
 use hangar_planner::cloud::instance::{Resolved, ResolvedPort};
 use hangar_planner::cloud::{Lookup, PROJECT_ANNOTATION, Parameter, Resources, has_twins, server};
 use serde_json::json;
@@ -75,8 +76,12 @@ pub fn wants_volumes(spec: &OpenStackMachineSpec) -> bool {
     spec.root_volume.is_some() || devices.any(|device| device.storage.r#type == "Volume")
 }
 
-/// `image` is what an Image object says, if the spec names one.
-pub async fn resolve(session: &Session, spec: &OpenStackMachineSpec, image: Option<Lookup>) -> Result<Resolved, Error> {
+/// `image` is what the Image object that the spec names says of itself, if it names one.
+pub async fn resolve(
+    session: &Session,
+    spec: &OpenStackMachineSpec,
+    image: Option<Result<Lookup, Reason>>,
+) -> Result<Resolved, Error> {
     let mut ports = vec![];
     for port in spec.ports.iter().flatten() {
         let network = network(session, &Parameter::of(&json!(port.network))).await?;
@@ -89,10 +94,11 @@ pub async fn resolve(session: &Session, spec: &OpenStackMachineSpec, image: Opti
     }
     Ok(Resolved {
         flavor: flavor(session, spec).await?,
-        image: match image {
-            Some(image) => image,
+        image: match &image {
+            Some(image) => image.clone().unwrap_or_default(),
             None => self::image(session, spec).await?,
         },
+        image_waits: image.and_then(Result::err),
         server_group: server_group(session, &Parameter::of(&json!(spec.server_group))).await?,
         security_groups: security_groups(session, spec.security_groups.as_deref()).await?,
         ports,

@@ -185,6 +185,8 @@ impl Project {
             Resource::LoadBalancer(it) => self.made(it).await,
             Resource::Volume(it) => self.made(it).await,
             Resource::Trunk(it) => self.made(it).await,
+            // Of images there is no list: they are few, and asked for one by one.
+            Resource::Image(_) => {}
         }
     }
 
@@ -204,6 +206,7 @@ impl Project {
             ResourceType::LoadBalancer => self.gone::<LoadBalancerTree>(id).await,
             ResourceType::Volume => self.gone::<Volume>(id).await,
             ResourceType::Trunk => self.gone::<Trunk>(id).await,
+            ResourceType::Image => {}
         }
     }
 

@@ -45,6 +45,13 @@ pub enum CloudCall {
     CreateServer(Box<CreateServer>),
     CreateVolume(Box<CreateVolume>),
     CreateTrunk(Box<CreateTrunk>),
+    /// Known fields and free properties.
+    CreateImage(Box<Value>),
+    /// The cloud downloads it by itself.
+    ImportImage {
+        id: String,
+        url: String,
+    },
     RemoveSubPorts {
         trunk_id: String,
         port_ids: Vec<String>,

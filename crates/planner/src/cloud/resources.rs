@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hangar_openstack_types::{
-    FloatingIp, HealthMonitor, Listener, LoadBalancer, Member, Network, Pool, Port, Router, SecurityGroup, Server,
-    Subnet, Trunk, Volume,
+    FloatingIp, HealthMonitor, Image, Listener, LoadBalancer, Member, Network, Pool, Port, Router, SecurityGroup,
+    Server, Subnet, Trunk, Volume,
 };
 
 use crate::owner_key::OwnerKey;
@@ -123,6 +123,7 @@ sorts! {
     FloatingIp(FloatingIp) in floating_ips, |it| &it.id, |it| Some(&it.description), |it| made(it.created_at.as_ref());
     LoadBalancer(LoadBalancerTree) in load_balancers, |it| &it.balancer.id, |it| Some(&it.balancer.description), |it| &it.balancer.created_at;
     Volume(Volume) in volumes, |it| &it.id, |it| it.metadata.get(KEY_METADATA).map(String::as_str), |it| &it.created_at;
+    Image(Image) in images, |it| &it.id, |it| it.property(crate::image::KEY_PROPERTY), |it| &it.created_at;
     Trunk(Trunk) in trunks, |it| &it.id, |it| Some(&it.description), |it| made(it.created_at.as_ref());
 }
 
@@ -140,6 +141,7 @@ impl ResourceType {
             Self::Server => "servers",
             Self::LoadBalancer => "loadbalancers",
             Self::Volume => "volumes",
+            Self::Image => "images",
         }
     }
 }

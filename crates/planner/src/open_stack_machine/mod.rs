@@ -204,6 +204,9 @@ pub fn user_data_secret(world: &World) -> Option<&Object> {
 }
 
 fn names(world: &World) -> Phase {
+    if let Some(reason) = &world.facts.resolved.image_waits {
+        return Phase::Wait(reason.clone());
+    }
     match wanted::instance(world).problem("spec") {
         Some(problem) => Phase::blocked("InvalidMachineSpec", problem),
         None => Phase::Done,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use hangar_openstack_types::{
-    FloatingIp, LoadBalancer, Network, Port, Router, SecurityGroup, SecurityGroupRule, Server, Subnet, Trunk, Volume,
+    FloatingIp, Image, LoadBalancer, Network, Port, Router, SecurityGroup, SecurityGroupRule, Server, Subnet, Trunk,
+    Volume,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -18,6 +19,8 @@ pub fn call(call: &CloudCall) -> String {
         CloudCall::CreateServer(server) => format!("create server {}", server.name),
         CloudCall::CreateVolume(volume) => format!("create volume {}", volume.name),
         CloudCall::CreateTrunk(trunk) => format!("create trunk {}", trunk.name),
+        CloudCall::CreateImage(image) => format!("create image {}", image["name"].as_str().unwrap_or_default()),
+        CloudCall::ImportImage { id, url } => format!("import image {id} from {url}"),
         CloudCall::RemoveSubPorts { trunk_id, port_ids } => {
             format!("remove sub-ports {} of {trunk_id}", port_ids.join(","))
         }
@@ -92,6 +95,10 @@ pub fn called(cloud: &mut Resources, call: &CloudCall, now: Timestamp, ids: &mut
             ..Volume::default()
         }
         .into(),
+        CloudCall::CreateImage(image) => {
+            with(&Image { id: ids(), status: "queued".into(), ..Image::default() }, image).into()
+        }
+        CloudCall::ImportImage { id, .. } => Image { status: "importing".into(), ..(*cloud.images[id]).clone() }.into(),
         CloudCall::CreateTrunk(trunk) => Trunk {
             id: ids(),
             name: trunk.name.clone(),
@@ -264,7 +271,7 @@ fn tagged(cloud: &Resources, of: ResourceType, id: &str, tags: &[String]) -> Res
         ResourceType::Router => Router { tags, ..(*cloud.routers[id]).clone() }.into(),
         ResourceType::FloatingIp => FloatingIp { tags, ..(*cloud.floating_ips[id]).clone() }.into(),
         ResourceType::Trunk => Trunk { tags, ..(*cloud.trunks[id]).clone() }.into(),
-        ResourceType::Server | ResourceType::LoadBalancer | ResourceType::Volume => {
+        ResourceType::Server | ResourceType::LoadBalancer | ResourceType::Volume | ResourceType::Image => {
             panic!("{of:?} has no tags that are set afterwards")
         }
     }

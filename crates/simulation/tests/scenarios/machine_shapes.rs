@@ -204,3 +204,50 @@ fn a_death_at_any_tenth_step_loses_no_floating_ip() {
         run(pool_life(222, Some(hook)));
     }
 }
+
+const ORC: &str = "openstack.k-orc.cloud";
+
+/// An Image that the cloud downloads, one that it has already, and machines that name one of them.
+#[tokio::test(start_paused = true)]
+async fn machines_wait_for_the_image_that_they_name() {
+    let mut simulation = Simulation::new(231);
+    simulation.start(None);
+    let change = |object: &mut Value| {
+        if object["kind"] == "OpenStackMachineTemplate" {
+            object["spec"]["template"]["spec"]["image"] = json!({ "imageRef": { "name": "node" } });
+        }
+    };
+    simulation.apply_changed(CLUSTER, change).await;
+    let machine = |simulation: &Simulation| {
+        simulation.management.list("infrastructure.cluster.x-k8s.io", "OpenStackMachine").pop().unwrap_or_default()
+    };
+    let says =
+        |simulation: &Simulation, text: &str| machine(simulation)["status"]["conditions"].to_string().contains(text);
+    simulation
+        .until("the machine asks for the Image", || says(&simulation, "there is no Image node in this namespace"))
+        .await;
+    let image = |name: &str, spec: Value| {
+        let credentials = json!({ "secretName": CLUSTER, "cloudName": "openstack" });
+        let mut spec = spec;
+        spec["cloudCredentialsRef"] = credentials;
+        json!({ "apiVersion": format!("{ORC}/v1alpha1"), "kind": "Image", "metadata": { "name": name, "namespace": "default" }, "spec": spec })
+    };
+    let download = json!({ "diskFormat": "qcow2", "download": { "url": "https://images.example.org/node.qcow2" } });
+    simulation
+        .apply(&image("node", json!({ "managementPolicy": "managed", "resource": { "content": download } })))
+        .await;
+    let import = json!({ "filter": { "name": "ubuntu-2204-kube-v1.34.4" } });
+    simulation.apply(&image("there", json!({ "managementPolicy": "unmanaged", "import": import }))).await;
+    let id = |name: &str| simulation.management.get(ORC, "Image", "default", name).unwrap()["status"]["id"].clone();
+    simulation.until("both have an id", || id("node").is_string() && id("there").is_string()).await;
+    simulation.becomes_available(1).await;
+    let server = simulation.cloud_client().server(&simulation.in_cloud("server").remove(0).id).await.unwrap();
+    assert_eq!(json!(server.image.unwrap().id), id("node"));
+    assert_eq!(simulation.in_cloud("image").len(), 1);
+    for name in ["node", "there"] {
+        simulation.management.delete(ORC, "Image", "default", name);
+    }
+    simulation.until("only what was made is deleted", || simulation.in_cloud("image").is_empty()).await;
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}

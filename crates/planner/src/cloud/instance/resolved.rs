@@ -1,11 +1,14 @@
 //! What the names and filters of a server's spec mean in its cloud; lists are by position.
 
 use super::Lookup;
+use crate::plan::Reason;
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Resolved {
     pub flavor: Lookup,
     pub image: Lookup,
+    /// An Image object is named that is not available.
+    pub image_waits: Option<Reason>,
     pub server_group: Lookup,
     /// Those of the whole server.
     pub security_groups: Vec<Lookup>,
