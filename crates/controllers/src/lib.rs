@@ -28,6 +28,7 @@ mod node_load;
 mod open_stack_cluster;
 mod open_stack_floating_ip_pool;
 mod open_stack_machine;
+mod open_stack_server;
 mod provided;
 mod tenant_calls;
 mod tenant_secrets;
@@ -59,6 +60,7 @@ use hangar_planner::machine_set::MachineSets;
 use hangar_planner::open_stack_cluster::OpenStackClusters;
 use hangar_planner::open_stack_floating_ip_pool::OpenStackFloatingIPPools;
 use hangar_planner::open_stack_machine::OpenStackMachines;
+use hangar_planner::open_stack_server::OpenStackServers;
 
 pub use etcd::{Etcd, EtcdError};
 pub use tenant_calls::decide as decide_request;
@@ -75,6 +77,7 @@ pub const CONTROLLERS: &[Registration<Context>] = &[
     of::<KubeadmConfigs>(),
     of::<OpenStackClusters>(),
     of::<OpenStackMachines>(),
+    of::<OpenStackServers>(),
     of::<OpenStackFloatingIPPools>(),
     of::<IPAddressClaims>(),
     of::<Images>(),

@@ -23,7 +23,7 @@ struct Clusterctl {
 impl Clusterctl {
     fn new(plane: &Plane) -> Self {
         let program = plane.ok(&["components", "path", "clusterctl"]).trim().into();
-        Self { program, kubeconfig: plane.state()["kubeconfig"].as_str().unwrap().to_owned() }
+        Self { program, kubeconfig: plane.home().join("kubeconfig").display().to_string() }
     }
 
     fn ok(&self, arguments: &[&str]) -> String {

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use hangar_api::kinds::OpenStackServerStatusAddress;
 use hangar_openstack_types::{CreateServer, Server as Nova};
 use jiff::Timestamp;
 
@@ -140,4 +141,19 @@ impl<F: Fn() -> CreateServer> Part for Server<'_, F> {
 
 fn fault(server: &Nova) -> &str {
     server.fault.as_ref().map_or("the cloud gave no reason", |fault| &fault.message)
+}
+
+/// By network, IPv4 first.
+pub fn addresses(server: &Nova) -> Vec<OpenStackServerStatusAddress> {
+    let mut list = vec![];
+    for addresses in server.addresses.values() {
+        let mut sorted: Vec<_> = addresses.iter().collect();
+        sorted.sort_by_key(|address| address.version);
+        list.extend(sorted.into_iter().map(|address| OpenStackServerStatusAddress {
+            r#type: if address.kind == "floating" { "ExternalIP" } else { "InternalIP" }.to_owned(),
+            address: address.addr.clone(),
+        }));
+    }
+    list.push(OpenStackServerStatusAddress { r#type: "InternalDNS".into(), address: server.name.clone() });
+    list
 }

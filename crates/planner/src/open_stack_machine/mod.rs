@@ -10,8 +10,8 @@ use std::time::Duration;
 use hangar_api::conditions::{Condition, Status};
 use hangar_api::contract::Foreign;
 use hangar_api::kinds::{
-    Machine, OpenStackClusterStatusInitialization, OpenStackMachine, OpenStackServerStatusAddress,
-    OpenStackServerStatusResources, OpenStackServerStatusResourcesPort,
+    Machine, OpenStackClusterStatusInitialization, OpenStackMachine, OpenStackServerStatusResources,
+    OpenStackServerStatusResourcesPort,
 };
 use hangar_api::names::OPENSTACK_MACHINE_FINALIZER;
 use hangar_api::{Object, Owner, references};
@@ -112,7 +112,8 @@ impl Planner for OpenStackMachines {
         status.instance_id = server.map(|server| server.id.clone()).or(before.instance_id);
         status.instance_state = server.map(|server| server.status.clone()).or(before.instance_state);
         // Nova hands out addresses one by one: half of them are of no use to anybody, and each change would be written twice.
-        status.addresses = server.filter(|server| server::is_active(server)).map(addresses).or(before.addresses);
+        status.addresses =
+            server.filter(|server| server::is_active(server)).map(server::addresses).or(before.addresses);
         let ports = cloud.resources.ports.keys().map(|id| OpenStackServerStatusResourcesPort { id: id.clone() });
         let ports: Vec<_> = ports.collect();
         status.resources = if ports.is_empty() {
@@ -231,21 +232,6 @@ fn provider_id(world: &World) -> Phase {
 
 fn was_ready(world: &World) -> bool {
     Foreign::new(world.object()).is_provisioned_machine()
-}
-
-/// By network, IPv4 first.
-fn addresses(server: &Nova) -> Vec<OpenStackServerStatusAddress> {
-    let mut list = vec![];
-    for addresses in server.addresses.values() {
-        let mut sorted: Vec<_> = addresses.iter().collect();
-        sorted.sort_by_key(|address| address.version);
-        list.extend(sorted.into_iter().map(|address| OpenStackServerStatusAddress {
-            r#type: if address.kind == "floating" { "ExternalIP" } else { "InternalIP" }.to_owned(),
-            address: address.addr.clone(),
-        }));
-    }
-    list.push(OpenStackServerStatusAddress { r#type: "InternalDNS".into(), address: server.name.clone() });
-    list
 }
 
 #[cfg(test)]

@@ -251,3 +251,37 @@ async fn machines_wait_for_the_image_that_they_name() {
     simulation.delete_cluster().await;
     simulation.stop().await;
 }
+
+/// A server that is no Machine: it needs a credential and nothing else of a cluster.
+#[tokio::test(start_paused = true)]
+async fn a_server_of_its_own_comes_and_goes() {
+    let mut simulation = Simulation::new(241);
+    simulation.start(None);
+    simulation.apply_example().await;
+    simulation
+        .apply(&json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1alpha1", "kind": "OpenStackServer",
+            "metadata": { "name": "jump", "namespace": "default" },
+            "spec": {
+                "flavor": "m1.small", "image": { "filter": { "name": "ubuntu-2204-kube-v1.34.4" } }, "sshKeyName": "demo",
+                "identityRef": { "name": CLUSTER, "cloudName": "openstack" },
+                "ports": [{ "network": { "filter": { "name": "demo-net" } } }], "rootVolume": { "sizeGiB": 10 },
+            },
+        }))
+        .await;
+    let status = |simulation: &Simulation| {
+        let group = "infrastructure.cluster.x-k8s.io";
+        simulation.management.get(group, "OpenStackServer", "default", "jump").map(|it| it["status"].clone())
+    };
+    simulation.until("it runs", || status(&simulation).is_some_and(|status| status["ready"] == true)).await;
+    assert_eq!(status(&simulation).unwrap()["instanceState"], "ACTIVE");
+    simulation.management.delete("infrastructure.cluster.x-k8s.io", "OpenStackServer", "default", "jump");
+    simulation
+        .until("it is gone, with its disk", || {
+            simulation.in_cloud("volume").is_empty() && status(&simulation).is_none()
+        })
+        .await;
+    simulation.becomes_available(1).await;
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}

@@ -1,0 +1,214 @@
+//! OpenStackServer: one Nova server with its volumes, ports and trunks, for whoever wants a server that is no Machine.
+//! Flows: user-data -> names -> project -> volumes -> ports -> trunks -> server. Holds: every create carries our key; nothing without our key is touched; on the way out the
+//! server goes first.
+
+use std::time::Duration;
+
+use hangar_api::conditions::{Condition, Status};
+use hangar_api::kinds::{
+    OpenStackMachineSpec, OpenStackServer, OpenStackServerStatusResources, OpenStackServerStatusResourcesPort,
+};
+use hangar_api::{Object, ObjectKey};
+use hangar_openstack_types::{CreateServer, Server as Nova};
+use jiff::Timestamp;
+
+use crate::cloud::instance::{Instance, Resolved};
+use crate::cloud::ports::Ports;
+use crate::cloud::server::{self, Server};
+use crate::cloud::trunks::Trunks;
+use crate::cloud::volumes::Volumes;
+use crate::cloud::{self, Cloud};
+use crate::open_stack_machine::UserData;
+use crate::report::{READY, ready};
+use crate::step::Effect;
+use crate::{Absorb, Phase, Phases, Planner, Progress, Report, Shared};
+
+pub struct OpenStackServers;
+
+type World = crate::World<OpenStackServers>;
+
+const FINALIZER: &str = "openstackserver.infrastructure.cluster.x-k8s.io";
+/// What somebody changed in the cloud is seen after this time: clouds do not call back.
+const DRIFT: Duration = Duration::from_secs(60);
+
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    pub cloud: Cloud,
+    pub user_data: Option<UserData>,
+    pub resolved: Resolved,
+    /// The fields that it shares with machines.
+    pub spec: OpenStackMachineSpec,
+}
+
+impl Absorb for Facts {
+    fn absorb(&mut self, effect: &Effect) {
+        self.cloud.absorb(effect);
+    }
+}
+
+impl Planner for OpenStackServers {
+    type Kind = OpenStackServer;
+    type Facts = Facts;
+    const FINALIZER: Option<&'static str> = Some(FINALIZER);
+    const SHARED: Shared = Shared::WhenTrue;
+
+    fn build(phases: Phases<'_, Self>) -> Phases<'_, Self> {
+        phases
+            .then(not_built_yet)
+            .then(ready_to_start)
+            .facts()
+            .then(names)
+            .then(project)
+            .part(volumes)
+            .part(ports)
+            .part(trunks)
+            .part(server_part)
+    }
+
+    fn delete(phases: Phases<'_, Self>) -> Phases<'_, Self> {
+        phases.facts().then(same_project).part_gone(server_part).part_gone(trunks).part_gone(ports).part_gone(volumes)
+    }
+
+    fn status(world: &World, progress: &Progress, report: &mut Report<OpenStackServer>) {
+        let cloud = &world.facts.cloud;
+        let server = server::of(cloud);
+        let before = world.typed().status.clone().unwrap_or_default();
+        let is_ready = progress.is_done() && server.is_some_and(server::is_active) && !world.object().is_deleting();
+        let ports = cloud.resources.ports.keys().map(|id| OpenStackServerStatusResourcesPort { id: id.clone() });
+        let ports: Vec<_> = ports.collect();
+        let status = &mut report.status;
+        status.ready = is_ready;
+        // What was reported before the cloud went silent stays.
+        status.instance_id = server.map(|server| server.id.clone()).or(before.instance_id);
+        status.instance_state = server.map(|server| server.status.clone()).or(before.instance_state);
+        status.addresses = server.filter(|it| server::is_active(it)).map(server::addresses).or(before.addresses);
+        status.resolved = before.resolved;
+        let had = before.resources;
+        status.resources =
+            if ports.is_empty() { had } else { Some(OpenStackServerStatusResources { ports: Some(ports) }) };
+        let mut condition = ready(world.object(), progress);
+        if progress.is_done() && !is_ready {
+            condition = Condition::new(READY, Status::False, "InstanceNotReady", "the server is being built");
+        }
+        report.condition(condition.clone());
+        report.condition(Condition { kind: "InstanceReady".into(), ..condition });
+    }
+
+    fn recheck(_world: &World, _now: Timestamp) -> Option<Duration> {
+        Some(DRIFT)
+    }
+}
+
+/// The fields that a server shares with machines have the same names and meanings.
+pub fn shared_spec(server: &Object) -> OpenStackMachineSpec {
+    serde_json::from_value(server.get("/spec").clone()).unwrap_or_default()
+}
+
+fn instance(world: &World) -> Instance<'_> {
+    let facts = &world.facts;
+    Instance {
+        spec: &facts.spec,
+        resolved: &facts.resolved,
+        name: world.object().name(),
+        cluster_name: world.cluster().map_or_else(|| world.object().name(), Object::name),
+        cluster_uid: world.cluster().map_or("", Object::uid),
+        object_uid: world.object().uid(),
+        network_id: "",
+        subnet_ids: vec![],
+        managed_group: "",
+        zone: world.object().text("/spec/availabilityZone"),
+        tags: vec![],
+        user_data: facts.user_data.as_ref().map(|data| data.0.as_str()),
+    }
+}
+
+/// Where its user-data is.
+pub fn user_data(server: &Object) -> Option<ObjectKey> {
+    let name = server.text("/spec/userDataRef/name");
+    (!name.is_empty()).then(|| ObjectKey::new("", "Secret", server.namespace(), name))
+}
+
+fn not_built_yet(world: &World) -> Phase {
+    if world.typed().spec.floating_ip_pool_ref.is_some() {
+        return Phase::blocked("NotBuiltYet", "spec.floatingIPPoolRef is not built yet for OpenStackServers");
+    }
+    // A cluster's network is not known here.
+    let mut ports = world.typed().spec.ports.iter();
+    match ports.position(|port| port.network.is_none()) {
+        Some(index) => Phase::blocked("InvalidServerSpec", format!("spec.ports[{index}].network must name a network")),
+        None if world.typed().spec.ports.is_empty() => {
+            Phase::blocked("InvalidServerSpec", "spec.ports must have a port at least")
+        }
+        None => Phase::Done,
+    }
+}
+
+/// Also the moment from which on the cloud is asked.
+pub fn ready_to_start(world: &World) -> Phase {
+    match user_data(world.object()) {
+        Some(key) if world.facts.user_data.is_none() && world.facts_error.is_none() && !is_there(world) => {
+            Phase::wait_for("WaitingForUserData", format!("there is no {key} with a key value yet"), DRIFT)
+        }
+        _ => Phase::Done,
+    }
+}
+
+fn is_there(world: &World) -> bool {
+    server::of(&world.facts.cloud).is_some() || was_ready(world)
+}
+
+fn names(world: &World) -> Phase {
+    if let Some(reason) = &world.facts.resolved.image_waits {
+        return Phase::Wait(reason.clone());
+    }
+    match instance(world).problem("spec") {
+        Some(problem) => Phase::blocked("InvalidServerSpec", problem),
+        None => Phase::Done,
+    }
+}
+
+fn project(world: &World) -> Phase {
+    cloud::project(world.object(), &world.facts.cloud)
+}
+
+fn same_project(world: &World) -> Phase {
+    cloud::same_project(world.object(), &world.facts.cloud)
+}
+
+/// It ran once: it is not made anew behind the back of whoever uses it.
+fn was_ready(world: &World) -> bool {
+    world
+        .typed()
+        .status
+        .as_ref()
+        .is_some_and(|status| status.ready || !status.addresses.iter().flatten().next().is_none())
+}
+
+fn living_server(world: &World) -> Option<&Nova> {
+    server::of(&world.facts.cloud).filter(|server| !server::is_deleting(server))
+}
+
+fn volumes(world: &World) -> Volumes<'_> {
+    Volumes { cloud: &world.facts.cloud, has_server: is_there(world), wanted: instance(world).volumes() }
+}
+
+fn ports(world: &World) -> Ports<'_> {
+    Ports { cloud: &world.facts.cloud, server: living_server(world), wanted: instance(world).ports() }
+}
+
+fn trunks(world: &World) -> Trunks<'_> {
+    let has_server = server::of(&world.facts.cloud).is_some();
+    Trunks { cloud: &world.facts.cloud, has_server, wanted: instance(world).trunks() }
+}
+
+fn server_part(world: &World) -> Server<'_, impl Fn() -> CreateServer> {
+    Server {
+        cloud: &world.facts.cloud,
+        was_ready: was_ready(world),
+        wanted_since: world.object().created(),
+        create: || instance(world).server(&world.facts.cloud.resources),
+    }
+}
+
+#[cfg(test)]
+mod tests;
