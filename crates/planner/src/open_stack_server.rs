@@ -181,7 +181,7 @@ fn was_ready(world: &World) -> bool {
         .typed()
         .status
         .as_ref()
-        .is_some_and(|status| status.ready || !status.addresses.iter().flatten().next().is_none())
+        .is_some_and(|status| status.ready || status.addresses.iter().flatten().next().is_some())
 }
 
 fn living_server(world: &World) -> Option<&Nova> {
