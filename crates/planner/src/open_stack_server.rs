@@ -9,15 +9,10 @@ use hangar_api::kinds::{
     OpenStackMachineSpec, OpenStackServer, OpenStackServerStatusResources, OpenStackServerStatusResourcesPort,
 };
 use hangar_api::{Object, ObjectKey};
-use hangar_openstack_types::{CreateServer, Server as Nova};
 use jiff::Timestamp;
 
-use crate::cloud::instance::{Instance, Resolved};
-use crate::cloud::ports::Ports;
-use crate::cloud::server::{self, Server};
-use crate::cloud::trunks::Trunks;
-use crate::cloud::volumes::Volumes;
-use crate::cloud::{self, Cloud};
+use crate::cloud::instance::{Instance, Resolved, Whole};
+use crate::cloud::{self, Cloud, server};
 use crate::open_stack_machine::UserData;
 use crate::report::{READY, ready};
 use crate::step::Effect;
@@ -53,20 +48,11 @@ impl Planner for OpenStackServers {
     const SHARED: Shared = Shared::WhenTrue;
 
     fn build(phases: Phases<'_, Self>) -> Phases<'_, Self> {
-        phases
-            .then(not_built_yet)
-            .then(ready_to_start)
-            .facts()
-            .then(names)
-            .then(project)
-            .part(volumes)
-            .part(ports)
-            .part(trunks)
-            .part(server_part)
+        phases.then(not_built_yet).then(ready_to_start).facts().then(names).then(project).part(whole)
     }
 
     fn delete(phases: Phases<'_, Self>) -> Phases<'_, Self> {
-        phases.facts().then(same_project).part_gone(server_part).part_gone(trunks).part_gone(ports).part_gone(volumes)
+        phases.facts().then(same_project).part_gone(whole)
     }
 
     fn status(world: &World, progress: &Progress, report: &mut Report<OpenStackServer>) {
@@ -119,6 +105,7 @@ fn instance(world: &World) -> Instance<'_> {
         zone: world.object().text("/spec/availabilityZone"),
         tags: vec![],
         user_data: facts.user_data.as_ref().map(|data| data.0.as_str()),
+        note: None,
     }
 }
 
@@ -184,29 +171,12 @@ fn was_ready(world: &World) -> bool {
         .is_some_and(|status| status.ready || status.addresses.iter().flatten().next().is_some())
 }
 
-fn living_server(world: &World) -> Option<&Nova> {
-    server::of(&world.facts.cloud).filter(|server| !server::is_deleting(server))
-}
-
-fn volumes(world: &World) -> Volumes<'_> {
-    Volumes { cloud: &world.facts.cloud, has_server: is_there(world), wanted: instance(world).volumes() }
-}
-
-fn ports(world: &World) -> Ports<'_> {
-    Ports { cloud: &world.facts.cloud, server: living_server(world), wanted: instance(world).ports() }
-}
-
-fn trunks(world: &World) -> Trunks<'_> {
-    let has_server = server::of(&world.facts.cloud).is_some();
-    Trunks { cloud: &world.facts.cloud, has_server, wanted: instance(world).trunks() }
-}
-
-fn server_part(world: &World) -> Server<'_, impl Fn() -> CreateServer> {
-    Server {
+fn whole(world: &World) -> Whole<'_> {
+    Whole {
+        instance: instance(world),
         cloud: &world.facts.cloud,
         was_ready: was_ready(world),
         wanted_since: world.object().created(),
-        create: || instance(world).server(&world.facts.cloud.resources),
     }
 }
 

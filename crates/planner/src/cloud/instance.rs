@@ -5,6 +5,7 @@
 
 mod devices;
 mod resolved;
+mod whole;
 
 use std::collections::BTreeMap;
 
@@ -20,6 +21,7 @@ use super::{KEY_METADATA, Lookup, Resources, oldest, server};
 use crate::owner_key::OwnerKey;
 
 pub use resolved::{Resolved, ResolvedPort};
+pub use whole::Whole;
 
 /// One server to be, with all that it depends on.
 pub struct Instance<'a> {
@@ -39,6 +41,8 @@ pub struct Instance<'a> {
     /// Of everything that is made for the cluster.
     pub tags: Vec<String>,
     pub user_data: Option<&'a str>,
+    /// What else its metadata says.
+    pub note: Option<(&'a str, String)>,
 }
 
 impl Instance<'_> {
@@ -157,6 +161,7 @@ impl Instance<'_> {
         let (spec, resolved) = (self.spec, self.resolved);
         let mut metadata: BTreeMap<String, String> =
             spec.server_metadata.iter().flatten().map(|entry| (entry.key.clone(), entry.value.clone())).collect();
+        metadata.extend(self.note.iter().map(|(name, text)| ((*name).to_owned(), text.clone())));
         metadata.insert(KEY_METADATA.into(), self.key(server::ROLE).to_string());
         let ports = (0..self.port_specs().len()).filter_map(|index| oldest(&there.ports, &role(index)));
         let mut hints: BTreeMap<String, Value> = hints(spec).collect();

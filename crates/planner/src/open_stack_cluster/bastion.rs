@@ -4,16 +4,14 @@
 //! the fingerprint in the server's metadata.
 
 use hangar_api::kinds::OpenStackMachineSpec;
-use hangar_openstack_types::{CreateServer, Port, Server as Nova};
+use hangar_openstack_types::{Port, Server as Nova};
 use jiff::Timestamp;
+use serde_json::Value;
 
 use crate::cloud::floating_ip::{self, Address};
-use crate::cloud::instance::{self, Instance};
-use crate::cloud::ports::{Ports, WantedPort};
+use crate::cloud::instance::{self, Instance, Whole};
 use crate::cloud::rules::Role;
-use crate::cloud::server::{self, Server};
-use crate::cloud::trunks::Trunks;
-use crate::cloud::volumes::Volumes;
+use crate::cloud::server;
 use crate::cloud::{Cloud, oldest, security_groups};
 use crate::planner::Part;
 use crate::{Phase, intent};
@@ -73,11 +71,12 @@ fn fingerprint(world: &World) -> String {
     intent::fingerprint(&serde_json::json!([bastion["spec"], bastion["availabilityZone"]]))
 }
 
-fn with_instance<T>(world: &World, cloud: &Cloud, what: impl FnOnce(&Instance<'_>) -> T) -> T {
+fn with_whole<T>(world: &World, what: impl FnOnce(&Whole<'_>) -> T) -> T {
+    let view = part_of(world);
     let (name, resolved, owner) = (name(world), &world.facts.bastion, owner(world));
     let nothing = OpenStackMachineSpec::default();
     let typed = world.typed().spec.bastion.as_ref();
-    what(&Instance {
+    let instance = Instance {
         spec: typed.and_then(|bastion| bastion.spec.as_ref()).unwrap_or(&nothing),
         name: &name,
         cluster_name: owner.cluster_name,
@@ -85,19 +84,15 @@ fn with_instance<T>(world: &World, cloud: &Cloud, what: impl FnOnce(&Instance<'_
         object_uid: owner.object_uid,
         network_id: network(world).map_or("", |network| &network.id),
         subnet_ids: vec![],
-        managed_group: security_groups::of(cloud, Role::Bastion).map_or("", |group| &group.id),
+        managed_group: security_groups::of(&world.facts.cloud, Role::Bastion).map_or("", |group| &group.id),
         zone: spec(world)["bastion"]["availabilityZone"].as_str().unwrap_or_default(),
         tags: world.typed().spec.tags.clone().unwrap_or_default(),
         user_data: None,
+        note: Some((FINGERPRINT_METADATA, fingerprint(world))),
         resolved,
-    })
-}
-
-fn server_to_be(world: &World) -> CreateServer {
-    let cloud = &world.facts.cloud;
-    let mut create = with_instance(world, cloud, |instance| instance.server(&cloud.resources));
-    create.metadata.insert(FINGERPRINT_METADATA.into(), fingerprint(world));
-    create
+    };
+    // One that somebody deletes is made again: nothing depends on it.
+    what(&Whole { instance, cloud: &view, was_ready: false, wanted_since: world.object().created() })
 }
 
 /// It was made from another spec.
@@ -106,55 +101,48 @@ fn is_outdated(world: &World) -> bool {
 }
 
 /// Somebody deleted it: a server is on the ports that it was made with.
-fn has_lost_a_port(world: &World, wanted: &[WantedPort]) -> bool {
+fn has_lost_a_port(world: &World) -> bool {
     let ports = &world.facts.cloud.resources.ports;
-    current(world).is_some_and(server::is_active) && wanted.iter().any(|port| oldest(ports, &port.role).is_none())
+    let wanted = || with_whole(world, |whole| whole.instance.ports());
+    current(world).is_some_and(server::is_active) && wanted().iter().any(|port| oldest(ports, &port.role).is_none())
 }
 
 pub fn build(world: &World, now: Timestamp) -> Phase {
     if !bastion_enabled(world) {
         return delete(world, now);
     }
-    if spec(world)["bastion"]["spec"]["floatingIPPoolRef"].is_object() {
-        let text =
-            "spec.bastion.spec.floatingIPPoolRef is not built yet; name an address in spec.bastion.floatingIP, or none";
-        return Phase::blocked("NotBuiltYet", text);
+    if let Some(what) = not_built_yet(&spec(world)["bastion"]["spec"]) {
+        return Phase::blocked("NotBuiltYet", what);
     }
-    let wanted = with_instance(world, &world.facts.cloud, |instance| instance.ports());
-    if is_outdated(world) || has_lost_a_port(world, &wanted) {
+    if is_outdated(world) || has_lost_a_port(world) {
         return machine_gone(world, now);
     }
     // Once there is a server, its names have served their purpose.
     if current(world).is_none()
-        && let Some(problem) = with_instance(world, &world.facts.cloud, |it| it.problem("spec.bastion.spec"))
+        && let Some(problem) = with_whole(world, |whole| whole.instance.problem("spec.bastion.spec"))
     {
         return Phase::blocked("InvalidBastionSpec", problem);
     }
-    let view = part_of(world);
-    let (volumes, trunks) = with_instance(world, &world.facts.cloud, |it| (it.volumes(), it.trunks()));
-    let has_server = current(world).is_some();
-    let volumes = Volumes { cloud: &view, has_server, wanted: volumes };
-    let ports = Ports { cloud: &view, server: current(world).filter(|it| !server::is_deleting(it)), wanted };
-    let trunks = Trunks { cloud: &view, has_server, wanted: trunks };
-    let parts = volumes.build(now).then(|| ports.build(now)).then(|| trunks.build(now));
-    parts.then(|| server_part(world, &view).build(now)).then(|| match external(world) {
+    with_whole(world, |whole| whole.build(now)).then(|| match external(world) {
         Some(_) => address(world).build(now),
         None => Phase::Done,
     })
 }
 
-/// One that somebody deletes is made again: nothing depends on it.
-fn server_part<'a>(world: &'a World, view: &'a Cloud) -> Server<'a, impl Fn() -> CreateServer + use<'a>> {
-    Server { cloud: view, was_ready: false, wanted_since: world.object().created(), create: || server_to_be(world) }
+/// Said out loud instead of left out.
+fn not_built_yet(spec: &Value) -> Option<&'static str> {
+    if spec["floatingIPPoolRef"].is_object() {
+        return Some(
+            "spec.bastion.spec.floatingIPPoolRef is not built yet; name an address in spec.bastion.floatingIP, or none",
+        );
+    }
+    spec["image"]["imageRef"]
+        .is_object()
+        .then_some("spec.bastion.spec.image.imageRef is not built yet; name the image by id or filter")
 }
 
 fn machine_gone(world: &World, now: Timestamp) -> Phase {
-    let view = part_of(world);
-    let volumes = Volumes { cloud: &view, has_server: false, wanted: vec![] };
-    let ports = Ports { cloud: &view, server: None, wanted: vec![] };
-    let trunks = Trunks { cloud: &view, has_server: false, wanted: vec![] };
-    let server = server_part(world, &view).delete(now);
-    server.then(|| trunks.delete(now)).then(|| ports.delete(now)).then(|| volumes.delete(now))
+    with_whole(world, |whole| whole.delete(now))
 }
 
 pub fn delete(world: &World, now: Timestamp) -> Phase {

@@ -15,16 +15,12 @@ use hangar_api::kinds::{
 };
 use hangar_api::names::OPENSTACK_MACHINE_FINALIZER;
 use hangar_api::{Object, Owner, references};
-use hangar_openstack_types::{CreateServer, FloatingIp, Server as Nova};
+use hangar_openstack_types::FloatingIp;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cloud::instance::Resolved;
-use crate::cloud::ports::Ports;
-use crate::cloud::server::{self, Server};
-use crate::cloud::trunks::Trunks;
-use crate::cloud::volumes::Volumes;
-use crate::cloud::{self, Cloud, CloudAnswer, Resource};
+use crate::cloud::instance::{Resolved, Whole};
+use crate::cloud::{self, Cloud, CloudAnswer, Resource, server};
 use crate::intent;
 use crate::report::{READY, ready};
 use crate::step::Effect;
@@ -80,23 +76,13 @@ impl Planner for OpenStackMachines {
             .then(names)
             .then(project)
             .then(floating_ip::claimed)
-            .part(volumes)
-            .part(ports)
-            .part(trunks)
-            .part(server_part)
+            .part(whole)
             .then(provider_id)
             .then(floating_ip::bound)
     }
 
     fn delete(phases: Phases<'_, Self>) -> Phases<'_, Self> {
-        phases
-            .then(floating_ip::unclaimed)
-            .facts()
-            .then(same_project)
-            .part_gone(server_part)
-            .part_gone(trunks)
-            .part_gone(ports)
-            .part_gone(volumes)
+        phases.then(floating_ip::unclaimed).facts().then(same_project).part_gone(whole)
     }
 
     fn status(world: &World, progress: &Progress, report: &mut Report<OpenStackMachine>) {
@@ -143,31 +129,12 @@ fn infrastructure(world: &World) -> Option<&Object> {
     world.cluster_referenced("/spec/infrastructureRef")
 }
 
-/// One that goes has nothing any more.
-fn living_server(world: &World) -> Option<&Nova> {
-    server::of(&world.facts.cloud).filter(|server| !server::is_deleting(server))
-}
-
-fn volumes(world: &World) -> Volumes<'_> {
-    let has_server = server::of(&world.facts.cloud).is_some() || was_ready(world);
-    Volumes { cloud: &world.facts.cloud, has_server, wanted: wanted::instance(world).volumes() }
-}
-
-fn ports(world: &World) -> Ports<'_> {
-    Ports { cloud: &world.facts.cloud, server: living_server(world), wanted: wanted::instance(world).ports() }
-}
-
-fn trunks(world: &World) -> Trunks<'_> {
-    let has_server = server::of(&world.facts.cloud).is_some();
-    Trunks { cloud: &world.facts.cloud, has_server, wanted: wanted::instance(world).trunks() }
-}
-
-fn server_part(world: &World) -> Server<'_, impl Fn() -> CreateServer> {
-    Server {
+fn whole(world: &World) -> Whole<'_> {
+    Whole {
+        instance: wanted::instance(world),
         cloud: &world.facts.cloud,
         was_ready: was_ready(world),
         wanted_since: world.object().created(),
-        create: || wanted::server(world),
     }
 }
 

@@ -1,7 +1,6 @@
 //! The server that a machine wants: its spec, in its cluster's network and groups.
 
 use hangar_api::Object;
-use hangar_openstack_types::CreateServer;
 
 use super::{World, infrastructure, machine};
 use crate::cloud::instance::Instance;
@@ -29,9 +28,6 @@ pub fn instance(world: &World) -> Instance<'_> {
         zone: machine(world).map_or("", |machine| machine.text("/spec/failureDomain")),
         tags: list("/spec/tags").filter_map(|tag| tag.as_str()).map(str::to_owned).collect(),
         user_data: facts.user_data.as_ref().map(|data| data.0.as_str()),
+        note: None,
     }
-}
-
-pub fn server(world: &World) -> CreateServer {
-    instance(world).server(&world.facts.cloud.resources)
 }

@@ -30,6 +30,7 @@ fn instance<'a>(spec: &'a OpenStackMachineSpec, resolved: &'a Resolved) -> Insta
         managed_group: "sg",
         tags: vec!["of-cluster".into()],
         user_data: Some("#cloud-config"),
+        note: None,
     }
 }
 
