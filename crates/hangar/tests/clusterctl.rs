@@ -47,7 +47,8 @@ fn clusterctl_understands_our_clusters() {
     plane.ok(&["up", "examples/kamaji-openstack.yaml"]);
     let clusterctl = Clusterctl::new(&plane);
     trees_are_alike(&plane, &clusterctl);
-    assert_eq!(clusterctl.ok(&["get", "kubeconfig", CLUSTER]), plane.ok(&["get", "kubeconfig", CLUSTER]));
+    let (theirs, ours) = (clusterctl.ok(&["get", "kubeconfig", CLUSTER]), plane.ok(&["get", "kubeconfig", CLUSTER]));
+    assert_eq!(theirs.trim(), ours.trim());
     what_is_written_down_comes_back(&plane, &clusterctl);
     plane.kubectl(&["delete", "cluster", CLUSTER, "--timeout=300s"]);
     assert_eq!(plane.inventory(), Vec::<Value>::new(), "something is left in the cloud");
