@@ -15,6 +15,7 @@ mod kills;
 mod leaders;
 mod machine_shapes;
 mod pause;
+mod probes;
 mod quota;
 mod resource_sets;
 mod rollout;
