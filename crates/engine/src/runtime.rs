@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change};
+use crate::metrics::result;
 use crate::notices::{self, Noticed, Notices};
 use crate::pass::{Executor, PassError, Registration};
 use crate::queue::{Outcome, Queue};
@@ -99,6 +100,7 @@ impl<X: Executor> Engine<X> {
         tasks.spawn(route(self.changes, self.wakes, router, queue.clone(), missing));
         tasks.spawn(watches.follow(kinds, found));
         tasks.spawn(cache.clone().keep_packed());
+        tasks.spawn(self.context.passes().clone().write_events());
         tokio::select! {
             () = shutdown.cancelled() => return Ended::Stopped,
             // Kinds that are only referred to may be listed before the others: it is not their number that counts.
@@ -371,17 +373,6 @@ async fn work<X: Executor>(
             }
         };
         queue.done(&key, outcome);
-    }
-}
-
-/// In the words of controller-runtime.
-fn result(outcome: &Result<Outcome, PassError>) -> &'static str {
-    match outcome {
-        Ok(Outcome::Settled) => "success",
-        Ok(Outcome::After(_)) => "requeue_after",
-        Ok(Outcome::Failed) => "error",
-        Err(PassError::LookAgain(_) | PassError::Killed) => "requeue",
-        Err(PassError::Api(_)) => "error",
     }
 }
 

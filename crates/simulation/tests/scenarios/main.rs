@@ -7,6 +7,7 @@ mod clusters;
 mod costs;
 mod drain;
 mod encryption;
+mod events;
 mod faults;
 mod health;
 mod infrastructure;
