@@ -35,6 +35,8 @@ pub fn rules() -> Vec<PolicyRule> {
     }
     // Which identities a namespace may use follows from its labels.
     rules.push(rule("", &["namespaces".to_owned()], &["get"]));
+    // What people see in `kubectl describe`: made, and counted on.
+    rules.push(rule("", &["events".to_owned()], &["get", "create", "patch"]));
     // Why a control plane does not start is in its pods alone.
     rules.push(rule("", &["pods".to_owned()], &READ));
     // Who may read metrics is for the API server to say.
@@ -94,6 +96,8 @@ mod tests {
             ("", "services", "delete", true),
             ("apps", "deployments", "create", true),
             ("", "pods", "list", true),
+            ("", "events", "create", true),
+            ("", "events", "list", false),
             ("authentication.k8s.io", "tokenreviews", "create", true),
             ("authorization.k8s.io", "subjectaccessreviews", "create", true),
             ("", "pods", "create", false),

@@ -21,6 +21,7 @@ impl Controller<Context> for MachineDeployments {
                 "/status/replicas",
                 "/status/readyReplicas",
                 "/status/availableReplicas",
+                "/status/conditions[Remediating]",
             ],
         ),
         read(&[reference("/spec/template/spec/bootstrap/configRef")], &["/metadata/ownerReferences"]),

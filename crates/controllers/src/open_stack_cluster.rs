@@ -25,11 +25,14 @@ const DRIFT: Duration = Duration::from_secs(55);
 /// What names mean hardly ever changes.
 const NAMES: Duration = Duration::from_secs(590);
 
+/// Where control plane machines are, and whether they answer.
+const MACHINES: &[&str] = &["/status/addresses", "/status/ready"];
+
 type Clusters = World<OpenStackClusters>;
 
 impl Controller<Context> for OpenStackClusters {
     const READS: &'static [Read] =
-        &[read(&[cluster()], &["/spec/controlPlaneRef"]), read(&[members::<kinds::OpenStackMachine>()], &[])];
+        &[read(&[cluster()], &["/spec/controlPlaneRef"]), read(&[members::<kinds::OpenStackMachine>()], MACHINES)];
 
     async fn facts(context: &Context, world: &World<Self>, _now: Timestamp) -> Result<Facts, Reason> {
         let object = world.object();

@@ -4,6 +4,7 @@
 //! cache, which has seen our own writes; a key is worked on by one worker at a time; nothing is written when nothing changed.
 
 pub mod cache;
+pub mod events;
 pub mod leader;
 pub mod management;
 pub mod metrics;

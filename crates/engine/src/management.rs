@@ -242,7 +242,7 @@ impl Management {
     /// The whole status, if it differs from what is there or if nobody knows what is there.
     pub async fn report(&self, object: &Object, status: &Value) -> Result<Option<Arc<Object>>, ApiError> {
         let key = object.key();
-        if object.get("/status") == status && !self.unconfirmed().contains(&key) {
+        if crate::report::is_same(object.get("/status"), status) && !self.unconfirmed().contains(&key) {
             return Ok(None);
         }
         self.counts.add("status", &key.kind);

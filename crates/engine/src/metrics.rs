@@ -18,7 +18,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::queue::{Depth, Queue};
+use crate::pass::PassError;
+use crate::queue::{Depth, Outcome, Queue};
 
 /// The content type of [`Metrics::text`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -200,6 +201,17 @@ impl<const N: usize> Collector for Counters<N> {
             0 => family.encode_counter(value, none),
             _ => family.encode_family(labels)?.encode_counter(value, none),
         })
+    }
+}
+
+/// In the words of controller-runtime.
+pub(crate) fn result(outcome: &Result<Outcome, PassError>) -> &'static str {
+    match outcome {
+        Ok(Outcome::Settled) => "success",
+        Ok(Outcome::After(_)) => "requeue_after",
+        Ok(Outcome::Failed) => "error",
+        Err(PassError::LookAgain(_) | PassError::Killed) => "requeue",
+        Err(PassError::Api(_)) => "error",
     }
 }
 

@@ -14,6 +14,7 @@ use kube::api::{Api, ApiResource, DynamicObject, PartialObjectMeta};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::cache::Change;
 use crate::pass::Registration;
@@ -56,8 +57,20 @@ impl Notices {
         counts.keys().filter(|key| key.group == group && key.kind == kind).cloned().collect()
     }
 
-    /// One watch of a kind, for ever.
-    pub(crate) async fn observe(
+    /// A watch of each kind.
+    pub(crate) fn observe(
+        &self,
+        tasks: &mut JoinSet<()>,
+        kinds: BTreeMap<GroupKind, &'static str>,
+        client: &Client,
+        changed: &mpsc::UnboundedSender<Change>,
+    ) {
+        for (kind, fields) in kinds {
+            tasks.spawn(self.clone().watch(client.clone(), kind, fields, changed.clone()));
+        }
+    }
+
+    async fn watch(
         self,
         client: Client,
         kind: GroupKind,

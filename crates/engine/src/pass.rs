@@ -13,11 +13,12 @@ use hangar_api::conditions::{Condition, Status};
 use hangar_api::names::PAUSED_ANNOTATION;
 use hangar_api::{Kind, Object, ObjectKey, references};
 use hangar_planner::report::{self as conditions, PAUSED, READY};
-use hangar_planner::{Effect, Objects, Plan, Planner, Reason, Step, Wake, World, plan, refused};
+use hangar_planner::{Effect, Objects, Plan, Planner, Reason, Step, Wake, World, events, plan, refused};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::Clock;
+use crate::events::Events;
 use crate::management::{ApiError, Management};
 use crate::metrics::Metrics;
 use crate::queue::Outcome;
@@ -118,6 +119,7 @@ pub struct Passes {
     pub hook: Option<StepHook>,
     pub unwritten: Unwritten,
     pub metrics: Metrics,
+    pub events: Events,
 }
 
 async fn run<C: Controller<X>, X: Executor>(context: &X, key: &ObjectKey) -> Result<Outcome, PassError> {
@@ -192,13 +194,18 @@ async fn act<C: Controller<X>, X: Executor>(
         passes.survives(&step, false)?;
         tracing::debug!(object = %world.object().key(), ?step, "step");
         let hooked = passes.hook.is_some().then(|| step.clone());
+        let news = events::of_step(world.object(), &step);
         match in_time(context.carry_out(step, (passes.clock)())).await? {
-            Ok(effect) => world.absorb(&effect),
+            Ok(effect) => {
+                passes.events.tell(news);
+                world.absorb(&effect);
+            }
             Err(reason) if ["Conflict", "APIServerUnreachable"].contains(&reason.code) => {
                 return Err(PassError::LookAgain(reason.message));
             }
             Err(reason) => {
                 tracing::info!(object = %world.object().key(), code = reason.code, "{}", reason.message);
+                passes.events.tell([events::of_refusal(world.object(), &reason)]);
                 return Ok(Some(reason));
             }
         }
@@ -220,7 +227,13 @@ fn paused(passes: &Passes, object: &Object) -> Option<String> {
 
 impl Passes {
     pub fn new(management: Management, clock: Clock, metrics: Metrics) -> Self {
-        Self { management, clock, hook: None, unwritten: Unwritten::default(), metrics }
+        Self { management, clock, hook: None, unwritten: Unwritten::default(), metrics, events: Events::default() }
+    }
+
+    /// For ever.
+    pub(crate) async fn write_events(self) {
+        let (client, clock) = (self.management.client().clone(), self.clock.clone());
+        self.events.write(client, clock).await;
     }
 
     fn survives(&self, step: &Step, after: bool) -> Result<(), PassError> {
@@ -281,8 +294,12 @@ impl Passes {
         let answer = self.management.report(newest, status).await;
         self.unwritten.written(&key);
         match answer {
+            Ok(Some(_)) => {
+                self.events.tell(events::of_status(newest, status));
+                Ok(outcome)
+            }
             // Gone in between: there is nobody left to report on.
-            Ok(_) | Err(ApiError::NotFound { .. }) => Ok(outcome),
+            Ok(None) | Err(ApiError::NotFound { .. }) => Ok(outcome),
             Err(error) => Err(error.into()),
         }
     }

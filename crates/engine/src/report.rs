@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hangar_api::ObjectKey;
 use jiff::Timestamp;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::queue::Outcome;
 use crate::reads::{GroupKind, value_at};
@@ -59,7 +59,7 @@ impl Unwritten {
             // The next look may be far away, and a failure is news.
             Outcome::After(_) | Outcome::Failed => return None,
         };
-        if stands == planned || self.is_awaited(key, stands, planned) {
+        if is_same(stands, planned) || self.is_awaited(key, stands, planned) {
             return None;
         }
         let mut all = self.waiting();
@@ -90,6 +90,22 @@ impl Unwritten {
     pub fn written(&self, key: &ObjectKey) {
         self.waiting().remove(key);
     }
+}
+
+/// Whether two statuses say the same: conditions have no order, and one that is new may stand at the end where the API server has put it.
+pub(crate) fn is_same(stands: &Value, planned: &Value) -> bool {
+    if stands == planned {
+        return true;
+    }
+    let (Some(one), Some(other)) = (stands.as_object(), planned.as_object()) else { return false };
+    let rest = |fields: &Map<String, Value>| fields.keys().filter(|name| *name != "conditions").count();
+    let by_type = |fields: &Map<String, Value>| -> Option<BTreeMap<String, Value>> {
+        let all = fields.get("conditions")?.as_array()?.iter();
+        all.map(|condition| Some((condition["type"].as_str()?.to_owned(), condition.clone()))).collect()
+    };
+    rest(one) == rest(other)
+        && one.iter().all(|(name, value)| name == "conditions" || other.get(name) == Some(value))
+        && by_type(one).is_some_and(|conditions| Some(conditions) == by_type(other))
 }
 
 /// What people and their scripts wait for.
@@ -145,6 +161,25 @@ mod tests {
             let unwritten = Unwritten::new(read);
             let answer = unwritten.put_off(&key, &waiting, &planned, Outcome::Settled, now);
             assert_eq!(answer, waits.then_some(Outcome::After(QUIET)), "{what}");
+        }
+    }
+
+    #[test]
+    fn conditions_have_no_order() {
+        let (a, b) = (json!({ "type": "A", "status": "True" }), json!({ "type": "B", "status": "True" }));
+        let status = |conditions: Value| json!({ "phase": "x", "conditions": conditions });
+        let off = json!({ "type": "B", "status": "False" });
+        for (one, other, same) in [
+            (status(json!([a, b])), status(json!([b, a])), true),
+            (status(json!([a, b])), status(json!([a])), false),
+            (status(json!([a, b])), status(json!([off, a])), false),
+            (status(json!([a])), json!({ "phase": "y", "conditions": [a] }), false),
+            (status(json!([a])), json!({ "phase": "x", "more": 1, "conditions": [a] }), false),
+            (json!({}), json!({}), true),
+            (Value::Null, json!({}), false),
+        ] {
+            assert_eq!(is_same(&one, &other), same, "{one} {other}");
+            assert_eq!(is_same(&other, &one), same, "{other} {one}");
         }
     }
 

@@ -22,6 +22,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change};
+use crate::metrics::result;
 use crate::notices::{self, Noticed, Notices};
 use crate::pass::{Executor, PassError, Registration};
 use crate::queue::{Outcome, Queue};
@@ -91,7 +92,7 @@ impl<X: Executor> Engine<X> {
         let kinds = watched(&self.controllers);
         let router = Router::new(&self.controllers, self.cache.clone());
         let (first, cache) = (kinds.clone(), self.cache.clone());
-        let (notices, noticed) = (self.notices, notices::noticed(&self.controllers));
+        let (notices, noticed) = (self.notices, router.noticing.clone());
         let watches =
             Watches { client: self.client, cache: self.cache, changed: self.changed, listed, notices, noticed };
         kinds.iter().for_each(|kind| drop(tasks.spawn(watches.clone().observe(*kind))));
@@ -99,6 +100,7 @@ impl<X: Executor> Engine<X> {
         tasks.spawn(route(self.changes, self.wakes, router, queue.clone(), missing));
         tasks.spawn(watches.follow(kinds, found));
         tasks.spawn(cache.clone().keep_packed());
+        tasks.spawn(self.context.passes().clone().write_events());
         tokio::select! {
             () = shutdown.cancelled() => return Ended::Stopped,
             // Kinds that are only referred to may be listed before the others: it is not their number that counts.
@@ -137,6 +139,7 @@ struct Router {
     by_kind: BTreeMap<GroupKind, Vec<(GroupKind, &'static Read)>>,
     /// Reads that lead to any kind.
     by_reference: Vec<(GroupKind, &'static Read)>,
+    noticing: Noticed,
     cache: Cache,
 }
 
@@ -146,7 +149,8 @@ impl Router {
         // Every object may be paused with its cluster.
         let paused = controllers.iter().map(|one| ((one.group, one.kind), &PAUSED));
         let own = controllers.iter().map(|one| ((one.group, one.kind), one.conditions)).collect();
-        let mut router = Self { own, by_kind: BTreeMap::new(), by_reference: vec![], cache };
+        let noticing = notices::noticed(controllers);
+        let mut router = Self { own, by_kind: BTreeMap::new(), by_reference: vec![], noticing, cache };
         for (own, read) in reads.chain(paused) {
             match read.path.last().and_then(|hop| hop.kind) {
                 Some(kind) => router.by_kind.entry(kind).or_default().push((own, read)),
@@ -174,10 +178,11 @@ impl Router {
         queue.add(key, group);
     }
 
-    /// What the object names, and the first time itself: what is noticed for its kind begins with it.
+    /// What the object names, and itself if something is noticed for its kind from then on.
     fn named(&self, change: &Change) -> Vec<ObjectKey> {
         let links = change.new.as_deref().map_or_else(Vec::new, |object| self.cache.links_of(object));
-        links.into_iter().chain(change.old.is_none().then(|| change.key.clone())).collect()
+        let notices = self.noticing.keys().any(|kind| *kind == (change.key.group.as_str(), change.key.kind.as_str()));
+        links.into_iter().chain(notices.then(|| change.key.clone())).collect()
     }
 }
 
@@ -226,10 +231,8 @@ impl Watches {
         let mut tasks = JoinSet::new();
         while let Some(key) = found.recv().await {
             let Some(facts) = registry::kind(&key.group, &key.kind) else { continue };
-            for (kind, fields) in self.noticed.remove(&(facts.group, facts.kind)).into_iter().flatten() {
-                let (client, changed) = (self.client.clone(), self.changed.clone());
-                tasks.spawn(self.notices.clone().observe(client, kind, fields, changed));
-            }
+            let noticed = self.noticed.remove(&(facts.group, facts.kind)).unwrap_or_default();
+            self.notices.observe(&mut tasks, noticed, &self.client, &self.changed);
             if watched.insert((facts.group, facts.kind)) {
                 tasks.spawn(self.clone().observe((facts.group, facts.kind)));
             }
@@ -370,17 +373,6 @@ async fn work<X: Executor>(
             }
         };
         queue.done(&key, outcome);
-    }
-}
-
-/// In the words of controller-runtime.
-fn result(outcome: &Result<Outcome, PassError>) -> &'static str {
-    match outcome {
-        Ok(Outcome::Settled) => "success",
-        Ok(Outcome::After(_)) => "requeue_after",
-        Ok(Outcome::Failed) => "error",
-        Err(PassError::LookAgain(_) | PassError::Killed) => "requeue",
-        Err(PassError::Api(_)) => "error",
     }
 }
 

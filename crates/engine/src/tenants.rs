@@ -15,6 +15,7 @@ use futures::StreamExt as _;
 use hangar_api::kinds::{Cluster, ClusterResourceSetBinding, Machine, MachineHealthCheck};
 use hangar_api::kubeconfig::InlineKubeconfig;
 use hangar_api::{Kind as _, Object, ObjectKey, references};
+use hangar_planner::cluster::Connection;
 use hangar_planner::hosted;
 use hangar_planner::step::ClusterName;
 use kube::Client;
@@ -28,7 +29,9 @@ use requests::Requests;
 
 use crate::cache::Cache;
 use crate::received::Received;
-use nodes::{Nodes, WatchState};
+use nodes::{News, Nodes, WatchState};
+
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Makes clients from kubeconfigs; a simulation has its own.
 #[async_trait]
@@ -137,6 +140,16 @@ impl Tenants {
                 nodes.with_provider_id(provider_id).map_or(NodeView::None, |node| NodeView::Node(node.clone()))
             }
         }
+    }
+
+    /// C8: whether a cluster answers; its Nodes' watch is what asks it.
+    pub async fn connection(&self, cluster: &ClusterName) -> Connection {
+        if let NodeView::Refused(why) = self.node(cluster, "").await {
+            return Connection::Refused(why);
+        }
+        let entries = self.entries();
+        let Some(entry) = entries.get(cluster) else { return Connection::Unknown };
+        entry.nodes.lock().unwrap_or_else(PoisonError::into_inner).connection()
     }
 
     /// For how long a cluster has not answered, if it does not.
@@ -250,10 +263,13 @@ async fn observe(
 ) {
     loop {
         watch(&client, &cluster, &nodes, &cache, &wakes).await;
-        if nodes.lock().unwrap_or_else(PoisonError::into_inner).is_news_that_it_fails() {
-            wake(&cache, &cluster, None, &wakes);
+        let news = nodes.lock().unwrap_or_else(PoisonError::into_inner).failed();
+        match news {
+            News::None => {}
+            News::OfCluster => wake_cluster(&cache, &cluster, &wakes),
+            News::OfAll => wake(&cache, &cluster, None, &wakes),
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(RETRY).await;
     }
 }
 
@@ -304,12 +320,22 @@ async fn watch(
     }
 }
 
+fn wake_cluster(cache: &Cache, cluster: &ClusterName, wakes: &mpsc::UnboundedSender<ObjectKey>) {
+    let key = ObjectKey::of::<Cluster>(&cluster.namespace, &cluster.name);
+    if cache.get(&key).is_some() {
+        drop(wakes.send(key));
+    }
+}
+
 /// The Machine of a Node, or all of the cluster; and whoever checks the health of Nodes.
 fn wake(cache: &Cache, cluster: &ClusterName, node: Option<&Object>, wakes: &mpsc::UnboundedSender<ObjectKey>) {
     for machine in cache.of_cluster(&cluster.namespace, &cluster.name, Machine::GROUP, Machine::KIND) {
         if concerns(&machine, node) {
             drop(wakes.send(ObjectKey::of::<Machine>(machine.namespace(), machine.name())));
         }
+    }
+    if node.is_none() {
+        wake_cluster(cache, cluster, wakes);
     }
     let checks = (MachineHealthCheck::GROUP, MachineHealthCheck::KIND);
     // What a cluster is to have is applied as soon as it answers.

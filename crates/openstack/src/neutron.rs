@@ -23,6 +23,11 @@ impl Cloud {
         self.create(Service::Neutron, "/networks", "network", body).await
     }
 
+    /// Only what is in `changes`, such as `{"mtu": 1400}`.
+    pub async fn update_network(&self, id: &str, changes: &Value) -> Result<Network, Error> {
+        self.update(Service::Neutron, &format!("/networks/{}", escape(id)), "network", changes, None).await
+    }
+
     /// Its subnets go with it; a port of anybody keeps it.
     pub async fn delete_network(&self, id: &str) -> Result<(), Error> {
         self.delete(Service::Neutron, &format!("/networks/{}", escape(id))).await

@@ -1,19 +1,23 @@
 //! Cluster: joins infrastructure, control plane and workers.
-//! Flows: owners of what it refers to -> endpoint -> what is still missing. Holds: references are resolved by group and kind; the endpoint is
+//! Flows: owners of what it refers to -> endpoint -> kubeconfig, if nobody else makes one -> what is still missing. Holds: references are resolved by group and kind; the endpoint is
 //! copied once; on the way out workers go first, then the control plane, then the infrastructure.
 
+mod conditions;
+mod kubeconfig;
+
+use std::time::Duration;
+
 use hangar_api::Object;
-use hangar_api::conditions::{Condition, Status, aggregate, find, mirror, summary};
 use hangar_api::contract::Foreign;
 use hangar_api::kinds::{
     Cluster, ClusterStatusFailureDomain, ClusterStatusInitialization, ClusterStatusWorkers, Machine, MachineDeployment,
     MachineSet,
 };
-use hangar_api::names::{CLUSTER_FINALIZER, CLUSTER_NAME_LABEL};
+use hangar_api::names::{CLUSTER_FINALIZER, CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
+use jiff::Timestamp;
 use serde_json::json;
 
 use crate::intent;
-use crate::report::present;
 use crate::{Phase, Phases, Planner, Progress, Report, Step};
 
 pub struct Clusters;
@@ -25,13 +29,14 @@ const CONTROL_PLANE: &str = "/spec/controlPlaneRef";
 
 impl Planner for Clusters {
     type Kind = Cluster;
-    type Facts = ();
+    type Facts = Facts;
     const FINALIZER: Option<&'static str> = Some(CLUSTER_FINALIZER);
+    const CONDITIONS: &'static [&'static str] = conditions::OWN;
     /// Clusters are Available, not Ready.
     const READY: bool = false;
 
     fn build(phases: Phases<'_, Self>) -> Phases<'_, Self> {
-        phases.then(owners).then(endpoint).then(waiting)
+        phases.then(owners).then(endpoint).then_at(kubeconfig::issued).then(waiting)
     }
 
     fn delete(phases: Phases<'_, Self>) -> Phases<'_, Self> {
@@ -41,8 +46,8 @@ impl Planner for Clusters {
     fn status(world: &World, progress: &Progress, report: &mut Report<Cluster>) {
         let before = world.object().get("/status/initialization");
         // Both latch: what was once true stays true.
-        let provisioned = before["infrastructureProvisioned"] == true || infrastructure(world).is_some_and(provisioned);
-        let initialized = before["controlPlaneInitialized"] == true || control_plane(world).is_some_and(initialized);
+        let provisioned = before["infrastructureProvisioned"] == true || is_provisioned(world);
+        let initialized = is_initialized(world);
         report.status.initialization = Some(ClusterStatusInitialization {
             infrastructure_provisioned: Some(provisioned),
             control_plane_initialized: Some(initialized),
@@ -51,8 +56,34 @@ impl Planner for Clusters {
         report.status.workers = Some(workers(world));
         report.status.control_plane = control_plane(world).and_then(control_plane_replicas);
         report.status.failure_domains = infrastructure(world).and_then(failure_domains);
-        report.conditions = conditions(world, progress, initialized);
+        report.conditions = conditions::of(world, progress, initialized);
     }
+
+    fn recheck(world: &World, now: Timestamp) -> Option<Duration> {
+        kubeconfig::renewal(world, now)
+    }
+}
+
+/// What is known of the connection to the cluster's own API.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Connection {
+    /// Nothing new: whatever was said of it stands.
+    #[default]
+    Unknown,
+    Answers,
+    /// C8: it has not answered for a while, and not several times.
+    Away,
+    /// The kubeconfig cannot be used: why.
+    Refused(String),
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    pub connection: Connection,
+}
+
+impl crate::Absorb for Facts {
+    fn absorb(&mut self, _effect: &crate::Effect) {}
 }
 
 fn infrastructure(world: &World) -> Option<&Object> {
@@ -61,6 +92,29 @@ fn infrastructure(world: &World) -> Option<&Object> {
 
 fn control_plane(world: &World) -> Option<&Object> {
     world.referenced(CONTROL_PLANE)
+}
+
+/// Whoever refers to no infrastructure has what it needs.
+fn is_provisioned(world: &World) -> bool {
+    let refers = world.object().get(INFRASTRUCTURE).is_object() || world.object().get("/spec/topology").is_object();
+    if refers { infrastructure(world).is_some_and(provisioned) } else { true }
+}
+
+/// Latches; without a control plane to refer to it is a Machine of it that has joined.
+pub fn is_initialized(world: &World) -> bool {
+    if world.object().get("/status/initialization/controlPlaneInitialized") == true {
+        return true;
+    }
+    if has_control_plane(world) {
+        return control_plane(world).is_some_and(initialized);
+    }
+    let of_plane = |machine: &&Object| machine.label(CONTROL_PLANE_LABEL).is_some();
+    world.all::<Machine>().filter(of_plane).any(|machine| machine.get("/status/nodeRef/name").is_string())
+}
+
+/// Or one comes with the topology.
+fn has_control_plane(world: &World) -> bool {
+    world.object().get(CONTROL_PLANE).is_object() || world.object().get("/spec/topology").is_object()
 }
 
 fn provisioned(infrastructure: &Object) -> bool {
@@ -118,17 +172,27 @@ fn endpoint(world: &World) -> Phase {
     }
 }
 
-/// C3: what is not there yet is waited for.
+/// C3: what is not there yet is waited for; what was there and is gone is told of.
 fn waiting(world: &World) -> Phase {
     let named = [("infrastructureRef", infrastructure(world)), ("controlPlaneRef", control_plane(world))];
     for (field, found) in named {
         let reference = &world.object().get("/spec")[field];
         if let (Some(kind), Some(name), None) = (reference["kind"].as_str(), reference["name"].as_str(), found) {
+            if was_there(world, field) {
+                let text = format!("spec.{field}: {kind} {name} is gone: make it again, or delete the Cluster");
+                return Phase::wait("ReferenceDeleted", text);
+            }
             let text = format!("spec.{field}: there is no {kind} {name} yet");
             return Phase::wait("WaitingForReference", text);
         }
     }
     Phase::Done
+}
+
+/// It has once done its work.
+fn was_there(world: &World, field: &str) -> bool {
+    let latch = if field == "infrastructureRef" { "infrastructureProvisioned" } else { "controlPlaneInitialized" };
+    world.object().get("/status/initialization")[latch] == true
 }
 
 /// C1.
@@ -180,44 +244,6 @@ fn control_plane_replicas(plane: &Object) -> Option<ClusterStatusWorkers> {
         up_to_date_replicas: number(replicas.up_to_date),
         ..ClusterStatusWorkers::default()
     })
-}
-
-fn conditions(world: &World, progress: &Progress, initialized: bool) -> Vec<Condition> {
-    let infrastructure = mirrored("InfrastructureReady", infrastructure(world), &["Ready"], |part| part.provisioned());
-    let plane = mirrored("ControlPlaneAvailable", control_plane(world), &["Available", "Ready"], |part| {
-        part.control_plane_initialized()
-    });
-    let theirs: Vec<(String, Vec<Condition>)> =
-        world.all::<MachineDeployment>().map(|object| (object.name().to_owned(), present(object))).collect();
-    let parts: Vec<(String, Option<&Condition>)> = theirs
-        .iter()
-        .map(|(name, conditions)| (format!("MachineDeployment {name}"), find(conditions, "Available")))
-        .collect();
-    let workers = aggregate("WorkersAvailable", &parts);
-    let mut available = summary("Available", &[&infrastructure, &plane, &workers]);
-    if world.object().is_deleting() {
-        available = Condition::new("Available", Status::False, "Deleting", "it is being deleted");
-    } else if !available.is_true() && !progress.message().is_empty() {
-        available.message = format!("{}\n{}", progress.message(), available.message);
-    }
-    let reason = if initialized { "Initialized" } else { "NotInitialized" };
-    let started = Condition::new("ControlPlaneInitialized", initialized.into(), reason, "");
-    vec![available, infrastructure, started, plane, workers]
-}
-
-/// Another object's own condition, or its flag where it has none.
-fn mirrored(kind: &str, object: Option<&Object>, theirs: &[&str], flag: fn(&Foreign<'_>) -> Option<bool>) -> Condition {
-    let Some(object) = object else {
-        return Condition::new(kind, Status::Unknown, "NotFound", "the object that the Cluster names is not there");
-    };
-    let foreign = Foreign::new(object);
-    let found = theirs.iter().find_map(|name| foreign.condition(name));
-    let mut condition = mirror(kind, object.kind(), found.as_ref(), flag(&foreign));
-    if condition.reason.is_empty() {
-        condition.reason = kind.to_owned();
-    }
-    condition.severity = None;
-    condition
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod cluster_resource_set;
 pub mod cluster_resource_set_binding;
 pub mod data_store;
+pub mod events;
 pub mod hosted;
 pub mod image;
 pub mod intent;

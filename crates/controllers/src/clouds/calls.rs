@@ -82,6 +82,7 @@ async fn try_out(session: &Session, project: &Project, call: CloudCall) -> Resul
             Ok(is(group))
         }
         CloudCall::CreateNetwork(body) => cloud.create_network(&body).await.map(is),
+        CloudCall::UpdateNetwork { id, changes } => cloud.update_network(&id, &changes).await.map(is),
         CloudCall::CreateSubnet(body) => cloud.create_subnet(&body).await.map(is),
         CloudCall::UpdateSubnet { id, changes } => cloud.update_subnet(&id, &changes).await.map(is),
         CloudCall::CreateRouter(body) => cloud.create_router(&body).await.map(is),

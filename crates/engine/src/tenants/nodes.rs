@@ -5,19 +5,37 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hangar_api::Object;
+use hangar_planner::cluster::Connection;
 use hangar_planner::machine::UNREACHABLE_GRACE;
 use tokio::time::Instant;
+
+/// As many attempts in a row, over as long, say that a cluster is away.
+const MOST_FAILURES: u32 = 5;
+const AWAY: Duration = Duration::from_secs(50);
 
 /// The Nodes of one cluster, by name and by provider id.
 #[derive(Default)]
 pub(super) struct Nodes {
     pub state: WatchState,
     failing_since: Option<Instant>,
-    /// Whoever has Machines there was told.
-    told: bool,
+    /// In a row.
+    failures: u32,
+    /// How much of it those who look were told.
+    told: News,
     pub by_name: BTreeMap<String, Arc<Object>>,
     /// A node that registers under another name has its provider id twice for a while.
     names: BTreeMap<String, BTreeSet<String>>,
+}
+
+/// Whom it concerns that a watch has failed again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum News {
+    #[default]
+    None,
+    /// It is away.
+    OfCluster,
+    /// It is the first that is heard of the cluster, or it has lasted: Machines say it, too.
+    OfAll,
 }
 
 /// How far the watch of a cluster's Nodes has come.
@@ -60,14 +78,33 @@ impl Nodes {
         nodes.for_each(|node| drop(self.put(node)));
     }
 
-    /// The watch was refused or lost; whether that changes what Machines say: it is the first that is heard of the cluster, or it has lasted.
-    pub fn is_news_that_it_fails(&mut self) -> bool {
+    /// The watch was refused or lost.
+    pub fn failed(&mut self) -> News {
         let since = *self.failing_since.get_or_insert_with(Instant::now);
+        self.failures = self.failures.saturating_add(1);
         if self.state == WatchState::Connecting {
             self.state = WatchState::Failing;
-            return true;
+            return News::OfAll;
         }
-        !self.told && since.elapsed() >= UNREACHABLE_GRACE && !std::mem::replace(&mut self.told, true)
+        let stage = match since.elapsed() {
+            lasts if lasts >= UNREACHABLE_GRACE => News::OfAll,
+            _ if self.is_away() => News::OfCluster,
+            _ => News::None,
+        };
+        if std::mem::replace(&mut self.told, stage) < stage { stage } else { News::None }
+    }
+
+    /// C8: a control plane that restarts is not away.
+    fn is_away(&self) -> bool {
+        self.failures >= MOST_FAILURES && self.silent_for().is_some_and(|time| time >= AWAY)
+    }
+
+    pub fn connection(&self) -> Connection {
+        match (self.state, self.failing_since) {
+            (WatchState::Listed, None) => Connection::Answers,
+            _ if self.is_away() => Connection::Away,
+            _ => Connection::Unknown,
+        }
     }
 
     pub fn silent_for(&self) -> Option<Duration> {

@@ -66,6 +66,10 @@ pub enum CloudCall {
         id: String,
     },
     CreateNetwork(Box<CreateNetwork>),
+    UpdateNetwork {
+        id: String,
+        changes: Value,
+    },
     CreateSubnet(Box<CreateSubnet>),
     UpdateSubnet {
         id: String,

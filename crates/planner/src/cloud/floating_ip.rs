@@ -29,6 +29,8 @@ pub struct Address<'a> {
     pub network_id: &'a str,
     /// Where it leads, if that is known.
     pub port_id: Option<&'a str>,
+    /// Ports that it may be taken from: nobody answers there any more.
+    pub leaves: Vec<&'a str>,
 }
 
 impl<'a> Address<'a> {
@@ -74,11 +76,11 @@ impl<'a> Address<'a> {
         match ip.port_id.as_deref().filter(|bound| !bound.is_empty()) {
             Some(bound) if bound == port => Phase::Done,
             // Nobody's connection is taken away.
-            Some(bound) => Phase::blocked(
+            Some(bound) if !self.leaves.contains(&bound) => Phase::blocked(
                 "FloatingIPInUse",
                 format!("floating IP {} leads to port {bound}, not to {port}: disassociate it", ip.floating_ip_address),
             ),
-            None => {
+            _ => {
                 // Not if somebody else binds it at the same moment.
                 let revision = Some(ip.revision_number).filter(|revision| *revision > 0);
                 let port_id = Some(port.to_owned());

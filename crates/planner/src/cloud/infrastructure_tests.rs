@@ -86,6 +86,13 @@ fn oc3_oc16_a_network_has_its_subnets_name_servers_pools_and_tags_and_changes_th
     let versions: Vec<u8> = super::network::subnets_of(&cloud).iter().map(|subnet| subnet.ip_version).collect();
     assert_eq!(versions, [4, 6]);
     assert_eq!(described(&build(&cloud, &spec)), "done");
+    let mut changed = (*cloud.resources.networks["id-1"]).clone();
+    (changed.admin_state_up, changed.mtu, changed.port_security_enabled) = (false, Some(1500), Some(true));
+    cloud.resources.insert(changed.into());
+    assert_eq!(
+        run(&mut cloud, &mut next, |cloud| build(cloud, &spec)),
+        [r#"update network id-1 {"admin_state_up":true,"mtu":1400,"port_security_enabled":false}"#]
+    );
     spec["managedSubnets"][0]["dnsNameservers"] = json!(["9.9.9.9"]);
     assert_eq!(
         run(&mut cloud, &mut next, |cloud| build(cloud, &spec)),
@@ -271,6 +278,15 @@ fn oc7_a_floating_ip_is_found_bound_and_never_moved() {
             Some("p"),
             "blocked FloatingIPInUse: floating IP 1 leads to port q, not to p: disassociate it",
         ),
+        case(
+            "nobody answers there",
+            vec![ip("a", "1", 0, Some("gone"), true)],
+            "",
+            "",
+            Some("p"),
+            "bind floating IP a to p",
+        ),
+        case("nobody else answers", vec![ip("a", "1", 0, Some("gone"), true)], "", "", None, "done"),
         case("somebody else's", vec![ip("a", "1", 0, None, false)], "", "", None, "create floating IP in ext"),
         case(
             "the user's",
@@ -309,6 +325,7 @@ fn oc7_a_floating_ip_is_found_bound_and_never_moved() {
             before: case.before,
             network_id: "ext",
             port_id: case.port,
+            leaves: vec!["gone"],
         };
         assert_eq!(described(&address.build(at(0))), case.expected, "{}", case.what);
     }
@@ -333,6 +350,7 @@ fn oc7_a_floating_ip_that_the_user_gave_is_never_deleted() {
             before: "",
             network_id: "ext",
             port_id: None,
+            leaves: vec![],
         };
         assert_eq!(described(&address.delete(at(0))), expected, "{given}");
     }

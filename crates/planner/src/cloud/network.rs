@@ -69,11 +69,36 @@ impl ManagedNetwork<'_> {
             name: self.owner.name(),
             description: Some(self.owner.description(ROLE)),
             admin_state_up: Some(true),
-            port_security_enabled: (self.spec["disablePortSecurity"] == true).then_some(false),
-            mtu: self.spec["networkMTU"].as_u64().and_then(|mtu| u32::try_from(mtu).ok()),
+            port_security_enabled: self.port_security(),
+            mtu: self.mtu(),
             ..CreateNetwork::default()
         };
         Phase::steps([self.cloud.step(CloudCall::CreateNetwork(Box::new(create)))])
+    }
+
+    fn port_security(&self) -> Option<bool> {
+        (self.spec["disablePortSecurity"] == true).then_some(false)
+    }
+
+    fn mtu(&self) -> Option<u32> {
+        self.spec["networkMTU"].as_u64().and_then(|mtu| u32::try_from(mtu).ok()).filter(|mtu| *mtu > 0)
+    }
+
+    /// Somebody changed it behind our back.
+    fn network_changes(&self) -> Phase {
+        let Some(network) = of(self.cloud) else { return Phase::Done };
+        let mut changes = json!({});
+        if !network.admin_state_up {
+            changes["admin_state_up"] = true.into();
+        }
+        if let Some(mtu) = self.mtu().filter(|mtu| network.mtu != Some(*mtu)) {
+            changes["mtu"] = mtu.into();
+        }
+        if let Some(wanted) = self.port_security().filter(|wanted| network.port_security_enabled == Some(!*wanted)) {
+            changes["port_security_enabled"] = wanted.into();
+        }
+        let update = || CloudCall::UpdateNetwork { id: network.id.clone(), changes: changes.clone() };
+        Phase::steps((changes != json!({})).then(|| self.cloud.step(update())))
     }
 
     fn subnets(&self) -> Phase {
@@ -163,6 +188,7 @@ impl Part for ManagedNetwork<'_> {
         let resources = &self.cloud.resources;
         Phase::steps(twins(self.cloud, &resources.networks))
             .then(|| self.network())
+            .then(|| self.network_changes())
             .then(|| Phase::steps(twins(self.cloud, &resources.subnets)))
             .then(|| self.subnets())
             .then(|| self.changes())

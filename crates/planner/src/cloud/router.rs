@@ -61,7 +61,7 @@ impl ManagedRouter<'_> {
         Phase::steps([self.cloud.step(CloudCall::CreateRouter(Box::new(create)))])
     }
 
-    /// Somebody took it away, or it leads elsewhere.
+    /// Somebody took it away, it leads elsewhere, or the router is switched off.
     fn gateway(&self) -> Phase {
         let (Some(router), Some(wanted)) = (of(self.cloud).filter(|_| self.existing.is_none()), self.gateway_info())
         else {
@@ -75,11 +75,15 @@ impl ManagedRouter<'_> {
         };
         let leads_there =
             router.external_gateway_info.as_ref().is_some_and(|info| info.network_id == wanted.network_id);
-        if leads_there && wanted.external_fixed_ips.iter().all(has) {
-            return Phase::Done;
+        let mut changes = json!({});
+        if !leads_there || !wanted.external_fixed_ips.iter().all(has) {
+            changes["external_gateway_info"] = json!(wanted);
         }
-        let changes = json!({ "external_gateway_info": wanted });
-        Phase::steps([self.cloud.step(CloudCall::UpdateRouter { id: router.id.clone(), changes })])
+        if !router.admin_state_up {
+            changes["admin_state_up"] = true.into();
+        }
+        let update = || CloudCall::UpdateRouter { id: router.id.clone(), changes: changes.clone() };
+        Phase::steps((changes != json!({})).then(|| self.cloud.step(update())))
     }
 
     fn interface(&self, index: usize) -> Option<&Port> {

@@ -1,3 +1,5 @@
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::*;
@@ -189,7 +191,180 @@ fn c5_workers_go_first_then_the_control_plane_then_the_infrastructure() {
     }
 }
 
-/// C7, as far as it is built.
+/// C3: what was there and is gone is another thing than what is not there yet.
+#[test]
+fn c3_what_was_there_and_is_gone_is_false_for_a_reason_of_its_own() {
+    let latched = json!({ "spec": { "controlPlaneEndpoint": { "host": "h", "port": 1 } }, "status": { "initialization": { "infrastructureProvisioned": true, "controlPlaneInitialized": true } } });
+    let plan = planned(&world(latched.clone(), vec![adopted(plane(json!({})))]));
+    let gone = "spec.infrastructureRef: OpenStackCluster i is gone: make it again, or delete the Cluster";
+    assert_eq!(said(&plan), format!("wait ReferenceDeleted: {gone}"));
+    let (status, reason, message) = condition(&plan, "InfrastructureReady").unwrap();
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "Deleted"));
+    assert_eq!(message, "the object that spec.infrastructureRef names has been deleted");
+    let (status, _, message) = condition(&plan, "Available").unwrap();
+    assert!(status == "False" && message.starts_with(gone), "{message}");
+    let plan = planned(&world(latched, vec![provisioned_infra()]));
+    assert_eq!(condition(&plan, "ControlPlaneAvailable").unwrap().1, "Deleted");
+    let plan = planned(&world(json!({}), vec![]));
+    assert_eq!(condition(&plan, "InfrastructureReady").unwrap().0, "Unknown", "not there yet");
+}
+
+fn secret(name: &str, fields: Value) -> Value {
+    object("v1", "Secret", name, fields)
+}
+
+fn authority(text: &str) -> Value {
+    secret("c-ca", json!({ "data": { "tls.crt": STANDARD.encode(text), "tls.key": STANDARD.encode("key") } }))
+}
+
+/// C2: only where there is no controlPlaneRef; one that a user made stays.
+#[test]
+fn c2_a_cluster_without_a_control_plane_gets_a_kubeconfig() {
+    let alone = |others: Vec<Value>| {
+        let fields = json!({ "spec": { "controlPlaneRef": null, "infrastructureRef": null, "controlPlaneEndpoint": { "host": "fd00::1", "port": 6443 } } });
+        world(fields, others)
+    };
+    let own = |renew: i64| {
+        secret(
+            "c-kubeconfig",
+            json!({ "metadata": {
+            "ownerReferences": owner(CORE, "Cluster", "c"),
+            "annotations": { "hangar.dev/issued-for": crate::intent::fingerprint(&json!(["https://[fd00::1]:6443", "ca"])), "hangar.dev/renew-after": at(renew).to_string() },
+        } }),
+        )
+    };
+    let issues = "issue Secret n/c-kubeconfig";
+    for (what, others, expected) in [
+        ("no authority", vec![], "done"),
+        ("an authority without a key", vec![secret("c-ca", json!({ "data": { "tls.crt": "YQ==" } }))], "done"),
+        ("an authority", vec![authority("ca")], issues),
+        ("it is there", vec![authority("ca"), own(1000)], "done"),
+        ("it is due", vec![authority("ca"), own(0)], issues),
+        ("another authority", vec![authority("other"), own(1000)], issues),
+        ("the user's", vec![authority("ca"), secret("c-kubeconfig", json!({}))], "done"),
+    ] {
+        assert_eq!(said(&planned(&alone(others))), expected, "{what}");
+    }
+    let plan = planned(&alone(vec![authority("ca"), own(1000)]));
+    assert_eq!(plan.recheck, Some(Duration::from_secs(1000)));
+    let Step::Issue(issue) = &planned(&alone(vec![authority("ca")])).steps[0] else { panic!() };
+    assert!(!issue.replaces && issue.secret.is_owned_by("c-uid"));
+    assert_eq!(issue.secret.label(CLUSTER_NAME_LABEL), Some("c"));
+    let hosted = world(json!({}), vec![provisioned_infra(), adopted(plane(json!({}))), authority("ca")]);
+    assert!(!said(&planned(&hosted)).contains("issue"));
+}
+
+/// C2, B2: whoever has no control plane to refer to waits for a Machine of it.
+#[test]
+fn c2_a_cluster_without_a_control_plane_is_initialized_by_its_first_machine() {
+    let fields = || json!({ "spec": { "controlPlaneRef": null, "infrastructureRef": null } });
+    let machine = |labels: Value, status: Value| {
+        object(CORE, "Machine", "m", json!({ "metadata": { "labels": labels }, "status": status }))
+    };
+    let (of_plane, joined) = (json!({ CONTROL_PLANE_LABEL: "" }), json!({ "nodeRef": { "name": "m" } }));
+    for (machine, expected) in [
+        (machine(json!({}), joined.clone()), false),
+        (machine(of_plane.clone(), json!({})), false),
+        (machine(of_plane, joined), true),
+    ] {
+        let status = planned(&world(fields(), vec![machine])).status.unwrap();
+        assert_eq!(
+            status["initialization"],
+            json!({ "infrastructureProvisioned": true, "controlPlaneInitialized": expected })
+        );
+    }
+}
+
+/// C8.
+#[test]
+fn c8_a_tenant_that_is_away_is_said_and_what_is_not_known_stays() {
+    let said = |connection: Connection, before: Value| {
+        let fields = json!({ "spec": { "controlPlaneEndpoint": { "host": "h", "port": 1 } }, "status": { "conditions": before } });
+        let mut world = world(fields, vec![provisioned_infra(), adopted(plane(json!({})))]);
+        world.facts.connection = connection;
+        let plan = planned(&world);
+        condition(&plan, "RemoteConnectionProbe")
+            .map(|(status, reason, message)| format!("{status} {reason} {message}"))
+    };
+    let before =
+        || json!([{ "type": "RemoteConnectionProbe", "status": "False", "reason": "ProbeFailed", "message": "x" }]);
+    for (connection, before, expected) in [
+        (Connection::Unknown, json!([]), None),
+        (Connection::Unknown, before(), Some("False ProbeFailed x")),
+        (Connection::Answers, before(), Some("True ProbeSucceeded ")),
+        (Connection::Away, json!([]), Some("False ProbeFailed the control plane does not answer")),
+        (Connection::Refused("no".into()), json!([]), Some("False InvalidKubeconfig no")),
+    ] {
+        assert_eq!(said(connection, before).as_deref(), expected);
+    }
+}
+
+#[test]
+fn c7_what_goes_on_is_seen_from_counts_and_from_the_control_planes_word() {
+    let plane_of = |status: Value| adopted(plane(json!({ "spec": { "replicas": 3 }, "status": status })));
+    let deployment_of = |status: Value| deployment(json!({ "status": status }));
+    let calm = || json!({ "replicas": 3, "upToDateReplicas": 3, "readyReplicas": 3, "availableReplicas": 3 });
+    let saying =
+        |kind: &str| json!({ "conditions": [{ "type": kind, "status": "True", "reason": kind, "message": "" }] });
+    for (what, plane, deployment, expected) in [
+        ("nothing", plane_of(calm()), deployment_of(calm()), vec![]),
+        (
+            "the control plane grows",
+            plane_of(json!({ "replicas": 1, "upToDateReplicas": 1 })),
+            deployment_of(calm()),
+            vec!["ScalingUp"],
+        ),
+        ("a control plane that does not count", plane_of(json!({})), deployment_of(calm()), vec![]),
+        ("the control plane says so", plane_of(saying("Remediating")), deployment_of(calm()), vec!["Remediating"]),
+        (
+            "workers roll",
+            plane_of(calm()),
+            deployment_of(json!({ "replicas": 4, "upToDateReplicas": 1 })),
+            vec!["RollingOut", "ScalingDown"],
+        ),
+        (
+            "workers are replaced",
+            plane_of(calm()),
+            deployment_of(
+                json!({ "replicas": 3, "upToDateReplicas": 3, "conditions": saying("Remediating")["conditions"] }),
+            ),
+            vec!["Remediating"],
+        ),
+    ] {
+        let endpoint = json!({ "spec": { "controlPlaneEndpoint": { "host": "h", "port": 1 } } });
+        let plan = planned(&world(endpoint, vec![provisioned_infra(), plane, deployment]));
+        let all = ["RollingOut", "ScalingUp", "ScalingDown", "Remediating"];
+        let on: Vec<&str> = all.into_iter().filter(|kind| condition(&plan, kind).unwrap().0 == "True").collect();
+        assert_eq!(on, expected, "{what}");
+    }
+}
+
+/// C7: gates of others count, and their conditions stay theirs.
+#[test]
+fn c7_availability_gates_count() {
+    let ready = |kind: &str| json!([{ "type": kind, "status": "True", "reason": kind, "message": "" }]);
+    let mut infra = provisioned_infra();
+    infra["status"]["conditions"] = ready("Ready");
+    let plane = adopted(plane(
+        json!({ "status": { "initialization": { "controlPlaneInitialized": true }, "conditions": ready("Available") } }),
+    ));
+    for (gate, theirs, expected) in [
+        (json!({ "conditionType": "Backup" }), json!([]), "Unknown"),
+        (json!({ "conditionType": "Backup" }), ready("Backup"), "True"),
+        (json!({ "conditionType": "Broken", "polarity": "Negative" }), ready("Broken"), "False"),
+        (json!({ "conditionType": "Available" }), json!([]), "True"),
+    ] {
+        let fields = json!({
+            "spec": { "availabilityGates": [gate], "controlPlaneEndpoint": { "host": "h", "port": 1 } },
+            "status": { "conditions": theirs },
+        });
+        let plan = planned(&world(fields, vec![infra.clone(), plane.clone()]));
+        assert_eq!(condition(&plan, "Available").unwrap().0, expected, "{gate} {theirs}");
+        assert_eq!(condition(&plan, "Backup"), None, "it is not ours to write");
+    }
+}
+
+/// C7, the parts that every Cluster has.
 #[test]
 fn c7_availability_is_that_of_infrastructure_control_plane_and_workers() {
     let ready =

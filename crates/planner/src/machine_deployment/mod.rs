@@ -8,7 +8,7 @@ mod revision;
 pub(crate) mod rollout;
 
 use hangar_api::Object;
-use hangar_api::conditions::{Condition, Status};
+use hangar_api::conditions::{Condition, Status, find};
 use hangar_api::kinds::{
     MachineDeployment, MachineDeploymentStatusDeprecated, MachineDeploymentStatusDeprecatedV1beta1, MachineSet,
 };
@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::intent;
 use crate::names::Names;
+use crate::report::present;
 use crate::{Phase, Phases, Planner, Progress, Report, Step};
 
 use revision::Revisions;
@@ -83,6 +84,9 @@ impl Planner for MachineDeployments {
         };
         report.condition(scaling("ScalingUp"));
         report.condition(scaling("ScalingDown"));
+        report.flag("RollingOut", up_to_date < replicas, "NotRollingOut");
+        let remediating = |set: &Object| find(&present(set), "Remediating").is_some_and(Condition::is_true);
+        report.flag("Remediating", sets(world).any(remediating), "NotRemediating");
     }
 }
 

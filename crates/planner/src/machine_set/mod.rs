@@ -18,6 +18,7 @@ use hangar_api::names::{
 use crate::intent;
 use crate::machine_deployment::rollout::autoscaled_or_one;
 use crate::machine_deployment::selector_text;
+use crate::machine_health_check::is_being_remediated;
 use crate::names::Names;
 use crate::report::present;
 use crate::{Phase, Phases, Planner, Progress, Reason, Report, Step};
@@ -88,6 +89,7 @@ impl Planner for MachineSets {
         let scaling = |kind: &str, on: bool| Condition::new(kind, on.into(), if on { kind } else { "NotScaling" }, "");
         report.condition(scaling("ScalingUp", missing_count(world) > 0));
         report.condition(scaling("ScalingDown", machines.len() > desired(world)));
+        report.flag("Remediating", self::machines(world).any(is_being_remediated), "NotRemediating");
     }
 }
 

@@ -56,6 +56,7 @@ pub fn address(world: &World) -> Address<'_> {
         before: "",
         network_id: external(world).map_or("", |network| &network.id),
         port_id: port(world).map(|port| port.id.as_str()),
+        leaves: vec![],
     }
 }
 

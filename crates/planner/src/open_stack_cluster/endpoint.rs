@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 
+use hangar_api::Object;
 use hangar_api::kinds::OpenStackMachine;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -80,16 +81,42 @@ fn allowed(world: &World) -> Option<Vec<String>> {
     Some(all)
 }
 
+fn control_planes(world: &World) -> impl Iterator<Item = &Object> {
+    world.all::<OpenStackMachine>().filter(|it| it.label(CONTROL_PLANE_LABEL).is_some())
+}
+
 /// Control plane machines with an address.
 fn targets(world: &World) -> Vec<Target> {
-    let machines = world.all::<OpenStackMachine>();
-    let planes = machines.filter(|it| it.label(CONTROL_PLANE_LABEL).is_some() && !it.is_deleting());
-    let address = |it: &hangar_api::Object| {
+    let planes = control_planes(world).filter(|it| !it.is_deleting());
+    let address = |it: &Object| {
         let all = it.get("/status/addresses").as_array()?;
         let first = all.iter().find(|address| address["type"] == "InternalIP")?;
         Some(Target { name: it.name().to_owned(), address: first["address"].as_str()?.to_owned() })
     };
     planes.filter_map(address).collect()
+}
+
+/// Ports of control plane machines: of those that answer, and of those that no longer do.
+fn control_plane_ports(world: &World) -> (Vec<&str>, Vec<&str>) {
+    let (mut well, mut unwell) = (vec![], vec![]);
+    for machine in control_planes(world) {
+        let port = machine.text("/status/resources/ports/0/id");
+        let answers = !machine.is_deleting() && machine.get("/status/ready") == true;
+        if !port.is_empty() {
+            if answers { well.push(port) } else { unwell.push(port) }
+        }
+    }
+    (well, unwell)
+}
+
+/// Where the API's address leads without a load balancer: to where it leads already, as long as somebody answers there.
+fn holder<'a>(bound: Option<&str>, well: &[&'a str], unwell: &[&'a str]) -> Option<&'a str> {
+    match bound.filter(|bound| !bound.is_empty()) {
+        // What a person has bound it to is a person's to change.
+        Some(bound) if !well.contains(&bound) && !unwell.contains(&bound) => None,
+        Some(bound) if well.contains(&bound) => well.iter().find(|port| **port == bound).copied(),
+        _ => well.first().copied(),
+    }
 }
 
 /// The API's floating IP.
@@ -98,7 +125,8 @@ pub fn api_address(world: &World) -> Address<'_> {
     let allocated = world.object().annotation(API_ADDRESS_ANNOTATION).unwrap_or_default();
     // A load balancer leads to the address that the user chose as the endpoint.
     let chosen = Some(host(world)).filter(|host| needs_load_balancers(world) && host.parse::<IpAddr>().is_ok());
-    Address {
+    let (well, unwell) = control_plane_ports(world);
+    let mut address = Address {
         cloud: &world.facts.cloud,
         owner: owner(world),
         role: floating_ip::API,
@@ -107,7 +135,13 @@ pub fn api_address(world: &World) -> Address<'_> {
         before: if allocated.is_empty() { chosen.unwrap_or_default() } else { allocated },
         network_id: external(world).map_or("", |network| &network.id),
         port_id: load_balancer::of(&world.facts.cloud).and_then(|tree| tree.balancer.vip_port_id.as_deref()),
+        leaves: vec![],
+    };
+    if !needs_load_balancers(world) {
+        address.port_id = holder(address.ip().and_then(|ip| ip.port_id.as_deref()), &well, &unwell);
+        address.leaves = unwell;
     }
+    address
 }
 
 pub fn address(world: &World, now: Timestamp) -> Phase {
@@ -169,4 +203,25 @@ fn set(world: &World, host: &str, allocated: bool) -> Phase {
 pub fn is_own_network(world: &World) -> bool {
     let vip = load_balancer::of(&world.facts.cloud).and_then(|tree| tree.balancer.vip_network_id.as_deref());
     vip.is_some() && vip != network(world).map(|network| network.id.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CAPO 1265: the address travels with every control plane machine; today it stays on one that is dead.
+    #[test]
+    fn oc7_the_address_stays_where_somebody_answers_and_leaves_only_whom_nobody_can_reach() {
+        for (bound, well, unwell, expected) in [
+            (None, &["a", "b"][..], &[][..], Some("a")),
+            (Some(""), &["a"], &[], Some("a")),
+            (Some("b"), &["a", "b"], &[], Some("b")),
+            (Some("b"), &["a"], &["b"], Some("a")),
+            (Some("b"), &[], &["b"], None),
+            (Some("by hand"), &["a"], &[], None),
+            (None, &[], &["b"], None),
+        ] {
+            assert_eq!(holder(bound, well, unwell), expected, "{bound:?} {well:?} {unwell:?}");
+        }
+    }
 }

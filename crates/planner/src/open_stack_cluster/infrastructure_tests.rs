@@ -465,3 +465,54 @@ fn oc17_a_cluster_of_v1alpha3_gets_network_router_groups_and_an_address() {
     let ports: Vec<u16> = tree.listeners.iter().map(|listener| listener.protocol_port).collect();
     assert_eq!(ports, [6443, 8132]);
 }
+
+/// A control plane machine with a port and an address.
+fn plane(name: &str, ready: bool) -> Value {
+    object(
+        INFRA,
+        "OpenStackMachine",
+        name,
+        json!({
+            "metadata": { "labels": { "cluster.x-k8s.io/cluster-name": "c", "cluster.x-k8s.io/control-plane": "" } },
+            "spec": { "flavor": "f", "image": { "id": "i" } },
+            "status": {
+                "ready": ready, "resources": { "ports": [{ "id": format!("port-{name}") }] },
+                "addresses": [{ "type": "InternalIP", "address": format!("10.6.0.{name}") }],
+            },
+        }),
+    )
+}
+
+fn with_planes(mut world: World, planes: &[(&str, bool)]) -> World {
+    planes.iter().for_each(|(name, ready)| world.objects.insert(crate::testing::shared(plane(name, *ready))));
+    world
+}
+
+#[test]
+fn oc5_oc7_control_plane_machines_are_members_or_hold_the_address() {
+    // Members of the load balancer are those that are there.
+    let (world, mut fake) = (world(false, &json!({ "apiServerLoadBalancer": { "enabled": true } })), Fake::default());
+    let mut world = with_planes(world, &[("7", true), ("8", false)]);
+    converge(&mut world, &mut fake);
+    let tree = fake.cloud.load_balancers.values().next().unwrap();
+    let members: Vec<&str> = tree.members.values().flatten().map(|member| member.address.as_str()).collect();
+    assert_eq!(members, ["10.6.0.7", "10.6.0.8"]);
+    // Without one the address leads to one that is ready, and moves only when that one no longer is.
+    let (world, mut fake) = (self::world(false, &json!({})), Fake::default());
+    let mut world = with_planes(world, &[]);
+    converge(&mut world, &mut fake);
+    let bound = |fake: &Fake| fake.cloud.floating_ips.values().next().unwrap().port_id.clone().unwrap_or_default();
+    assert_eq!(bound(&fake), "", "there is nobody yet");
+    for (planes, expected) in [
+        (&[("7", false), ("8", true)][..], "port-8"),
+        (&[("7", true), ("8", true)], "port-8"),
+        (&[("7", true), ("8", false)], "port-7"),
+        (&[("7", true), ("8", true)], "port-7"),
+        (&[("7", false), ("8", false)], "port-7"),
+    ] {
+        world = with_planes(world, planes);
+        converge(&mut world, &mut fake);
+        assert_eq!(bound(&fake), expected, "{planes:?}");
+    }
+    assert_eq!(fake.cloud.floating_ips.len(), 1);
+}

@@ -28,6 +28,7 @@ pub fn call(call: &CloudCall) -> String {
         CloudCall::CreateRules { group_id, rules } => format!("create {} rules of {group_id}", rules.len()),
         CloudCall::DeleteRule { group_id, id } => format!("delete rule {id} of {group_id}"),
         CloudCall::CreateNetwork(network) => format!("create network {}", network.name),
+        CloudCall::UpdateNetwork { id, changes } => format!("update network {id} {changes}"),
         CloudCall::CreateSubnet(subnet) => format!("create subnet {} {}", subnet.name, subnet.cidr),
         CloudCall::UpdateSubnet { id, changes } => format!("update subnet {id} {changes}"),
         CloudCall::CreateRouter(router) => format!("create router {}", router.name),
@@ -150,12 +151,14 @@ pub fn called(cloud: &mut Resources, call: &CloudCall, now: Timestamp, ids: &mut
             id: ids(),
             name: network.name.clone(),
             description: network.description.clone().unwrap_or_default(),
+            admin_state_up: network.admin_state_up.unwrap_or(true),
             mtu: network.mtu,
             port_security_enabled: network.port_security_enabled,
             created_at,
             ..Network::default()
         }
         .into(),
+        CloudCall::UpdateNetwork { id, changes } => with(&*cloud.networks[id], changes).into(),
         CloudCall::CreateSubnet(subnet) => Subnet {
             id: ids(),
             name: subnet.name.clone(),
@@ -175,6 +178,7 @@ pub fn called(cloud: &mut Resources, call: &CloudCall, now: Timestamp, ids: &mut
             id: ids(),
             name: router.name.clone(),
             description: router.description.clone().unwrap_or_default(),
+            admin_state_up: router.admin_state_up.unwrap_or(true),
             external_gateway_info: router.external_gateway_info.clone(),
             created_at,
             ..Router::default()

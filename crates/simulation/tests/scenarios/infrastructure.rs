@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use hangar_simulation::chance::Die;
+use hangar_simulation::cloud_transport::Trouble;
 use hangar_simulation::{CAPI, CLUSTER, NAMESPACE, Simulation, manifests};
 use hangar_simulator::{Fault, starter};
 use serde_json::{Value, json};
@@ -399,6 +401,53 @@ async fn oc12_what_somebody_deletes_comes_back_within_a_minute() {
     }
 }
 
+/// The same for what somebody changes.
+#[tokio::test(start_paused = true)]
+async fn oc12_what_somebody_changes_is_put_right_within_a_minute() {
+    let mut simulation = Simulation::new(216);
+    simulation.start(None);
+    comes(&simulation, Template::Octavia).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let cloud = client(&simulation);
+    let id = |kind: &str| {
+        let ours = simulation.in_cloud(kind).into_iter().find(|item| item.owner.contains("[hangar:"));
+        ours.unwrap_or_else(|| panic!("no {kind}")).id
+    };
+    let (network, subnet, router, group) = (id("network"), id("subnet"), id("router"), id("security-group"));
+    let rules = async || {
+        let all = cloud.security_groups(&hangar_openstack::SecurityGroupQuery::default()).await.unwrap();
+        all.into_iter().find(|it| it.id == group).unwrap().security_group_rules
+    };
+    let (rules_before, listener) = (rules().await.len(), cloud.listeners(None).await.unwrap().remove(0));
+    cloud.update_network(&network, &json!({ "admin_state_up": false })).await.unwrap();
+    cloud.update_subnet(&subnet, &json!({ "dns_nameservers": ["8.8.8.8"] })).await.unwrap();
+    cloud.set_tags("networks", &network, &[]).await.unwrap();
+    cloud.delete_security_group_rule(&rules().await.last().unwrap().id).await.unwrap();
+    let foreign = hangar_openstack::CreateSecurityGroupRule {
+        security_group_id: group.clone(),
+        direction: "ingress".into(),
+        ethertype: Some("IPv4".into()),
+        protocol: Some("tcp".into()),
+        port_range_min: Some(1),
+        port_range_max: Some(65535),
+        ..hangar_openstack::CreateSecurityGroupRule::default()
+    };
+    cloud.create_security_group_rules(&[foreign]).await.unwrap();
+    cloud.set_allowed_cidrs(&listener.id, &[]).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(90)).await;
+    let found = cloud.network(&network).await.unwrap();
+    assert_eq!((found.admin_state_up, &found.tags[..]), (true, &["blue".to_owned()][..]));
+    assert_eq!(cloud.subnet(&subnet).await.unwrap().dns_nameservers, ["1.1.1.1"]);
+    let now = rules().await;
+    assert_eq!(now.len(), rules_before);
+    assert!(!now.iter().any(|rule| rule.port_range_max == Some(65535)), "a door that somebody opened is shut again");
+    let allowed = cloud.listeners(None).await.unwrap().into_iter().find(|it| it.id == listener.id).unwrap();
+    assert_eq!(allowed.allowed_cidrs.map(|list| list.len()), Some(3));
+    assert!(cloud.router(&router).await.unwrap().external_gateway_info.is_some());
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
+
 /// CAPO finds what is its own by name: two management planes with the same names in one project adopt and delete each other's resources.
 #[tokio::test(start_paused = true)]
 async fn oc13_what_another_management_plane_made_under_the_same_names_is_neither_used_nor_touched() {
@@ -604,4 +653,68 @@ async fn the_example_with_a_network_of_its_own_comes_grows_and_goes() {
     assert_eq!(there.count(), 4, "workers and bastion are on the network that was made for them");
     simulation.delete_clusters(&[name]).await;
     simulation.stop().await;
+}
+
+/// Whatever gets lost on the way, whenever the process dies, and however old a list is.
+async fn troubled(template: Template, seed: u64) {
+    let mut simulation = Simulation::new(seed);
+    simulation.laws.excuse_duplicates();
+    simulation.apply_documents(documents(&simulation, CLUSTER, template)).await;
+    let die = Die::new(seed);
+    let (cloud, way) = (die.clone(), die.clone());
+    simulation.cloud.set_fault_hook(Arc::new(move |_| match cloud.throw() {
+        0..60 => Fault::Before,
+        60..120 => Fault::After,
+        _ => Fault::None,
+    }));
+    simulation.transport.set_hook(Some(Arc::new(move |_| match way.throw() {
+        0..100 => Trouble::Stale,
+        100..150 => Trouble::SlowThere(Duration::from_secs(3)),
+        150..200 => Trouble::SlowBack(Duration::from_secs(3)),
+        _ => Trouble::None,
+    })));
+    simulation.start(Some(Arc::new(move |_, _| die.throw() < 20)));
+    simulation.until(&format!("{template:?} is ready"), || is_ready(&simulation, template)).await;
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
+
+#[test]
+fn oc11_random_faults_deaths_and_stale_lists_do_no_harm() {
+    let seeds = std::env::var("HANGAR_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(12);
+    for template in ALL {
+        for seed in 0..seeds {
+            println!("{template:?}: seed {seed}");
+            in_world(troubled(template, 300 + seed));
+        }
+    }
+}
+
+/// Two processes without a lease: what they make twice is there once after a while, and the endpoint is that of what stays.
+#[tokio::test(start_paused = true)]
+async fn oc11_what_two_processes_make_twice_is_there_once_after_a_while() {
+    for template in ALL {
+        for seed in 400..406 {
+            let mut simulation = Simulation::new(seed);
+            simulation.laws.excuse_duplicates();
+            simulation.laws.excuse_rollouts();
+            simulation.start(None);
+            simulation.start(None);
+            comes(&simulation, template).await;
+            simulation.stop_engines().await;
+            simulation.start(None);
+            simulation.until("nothing is there twice", || simulation.there_twice().is_empty()).await;
+            tokio::time::sleep(Duration::from_secs(180)).await;
+            assert!(is_ready(&simulation, template), "{template:?} {seed}: {}", simulation.state());
+            let object = infrastructure(&simulation).unwrap();
+            let host = object["spec"]["controlPlaneEndpoint"]["host"].as_str().unwrap_or_default();
+            let addresses: Vec<String> = simulation.in_cloud("floating-ip").into_iter().map(|item| item.name).collect();
+            assert!(
+                host.is_empty() || addresses.contains(&host.to_owned()),
+                "{template:?} {seed}: {host} {addresses:?}"
+            );
+            simulation.delete_cluster().await;
+            simulation.stop().await;
+        }
+    }
 }
