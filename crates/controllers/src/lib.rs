@@ -28,6 +28,7 @@ mod node_load;
 mod open_stack_cluster;
 mod open_stack_floating_ip_pool;
 mod open_stack_machine;
+mod open_stack_machine_template;
 mod open_stack_server;
 mod provided;
 mod tenant_calls;
@@ -60,6 +61,7 @@ use hangar_planner::machine_set::MachineSets;
 use hangar_planner::open_stack_cluster::OpenStackClusters;
 use hangar_planner::open_stack_floating_ip_pool::OpenStackFloatingIPPools;
 use hangar_planner::open_stack_machine::OpenStackMachines;
+use hangar_planner::open_stack_machine_template::OpenStackMachineTemplates;
 use hangar_planner::open_stack_server::OpenStackServers;
 
 pub use etcd::{Etcd, EtcdError};
@@ -77,6 +79,7 @@ pub const CONTROLLERS: &[Registration<Context>] = &[
     of::<KubeadmConfigs>(),
     of::<OpenStackClusters>(),
     of::<OpenStackMachines>(),
+    of::<OpenStackMachineTemplates>(),
     of::<OpenStackServers>(),
     of::<OpenStackFloatingIPPools>(),
     of::<IPAddressClaims>(),

@@ -13,7 +13,7 @@ use hangar_api::conditions::{Condition, Status};
 use hangar_api::names::PAUSED_ANNOTATION;
 use hangar_api::{Kind, Object, ObjectKey, references};
 use hangar_planner::report::{self as conditions, PAUSED, READY};
-use hangar_planner::{Effect, Objects, Plan, Planner, Reason, Step, Wake, World, events, plan, refused};
+use hangar_planner::{Effect, Objects, Plan, Planner, Reason, Shared, Step, Wake, World, events, plan, refused};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -80,7 +80,8 @@ pub const fn of<C: Controller<X>, X: Executor>() -> Registration<X> {
 
 /// Nothing for a kind that has no status.
 fn amended<P: Planner>(object: &Object, condition: Condition, now: Timestamp) -> Value {
-    if P::REPORTS { conditions::amended::<P::Kind>(object, condition, now) } else { Value::Null }
+    let has_conditions = P::REPORTS && P::SHARED != Shared::Never;
+    if has_conditions { conditions::amended::<P::Kind>(object, condition, now) } else { Value::Null }
 }
 
 fn boxed<'a, C: Controller<X>, X: Executor>(

@@ -23,6 +23,7 @@ pub mod names;
 pub mod open_stack_cluster;
 pub mod open_stack_floating_ip_pool;
 pub mod open_stack_machine;
+pub mod open_stack_machine_template;
 pub mod open_stack_server;
 pub mod owner_key;
 mod plan;

@@ -24,6 +24,8 @@ pub enum Shared {
     Always,
     /// Only while they are true: readers of the older contract take a false condition for a fault.
     WhenTrue,
+    /// Not at all: the kind has no conditions.
+    Never,
 }
 
 /// What a planner says of its object.
@@ -66,7 +68,9 @@ pub fn status<P: Planner>(world: &World<P>, progress: &Progress, now: Timestamp)
     if P::Kind::OBSERVES_GENERATION {
         status["observedGeneration"] = object.generation().into();
     }
-    status["conditions"] = listed::<P::Kind>(settle(conditions, &present(object), now));
+    if P::SHARED != Shared::Never {
+        status["conditions"] = listed::<P::Kind>(settle(conditions, &present(object), now));
+    }
     status
 }
 
@@ -87,7 +91,7 @@ pub fn ready(object: &Object, progress: &Progress) -> Condition {
 
 fn shared(object: &Object, progress: &Progress, style: Shared) -> Vec<Condition> {
     let deleting = object.is_deleting();
-    if style == Shared::WhenTrue && !deleting {
+    if style == Shared::Never || (style == Shared::WhenTrue && !deleting) {
         return vec![];
     }
     let reason = if deleting { progress.reason().map_or(DELETING, |reason| reason.code) } else { "NotDeleting" };

@@ -23,6 +23,8 @@ use crate::{Phase, Phases, Planner, Progress, Report, Step};
 
 use revision::Revisions;
 
+pub use rollout::is_autoscaled;
+
 pub struct MachineDeployments;
 
 type World = crate::World<MachineDeployments>;

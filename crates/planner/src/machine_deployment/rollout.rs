@@ -45,6 +45,11 @@ pub fn autoscaled_or_one(annotation: impl Fn(&str) -> Option<String>) -> i32 {
     }
 }
 
+/// Whether an autoscaler changes its size.
+pub fn is_autoscaled(deployment: &Object) -> bool {
+    [AUTOSCALER_MIN, AUTOSCALER_MAX].iter().all(|name| deployment.annotation(name).is_some())
+}
+
 pub fn desired(deployment: &MachineDeployment) -> i32 {
     let annotation = |name: &str| deployment.metadata.annotations.as_ref()?.get(name).cloned();
     deployment.spec.replicas.unwrap_or_else(|| autoscaled_or_one(annotation)).max(0)
