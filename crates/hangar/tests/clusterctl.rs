@@ -27,9 +27,14 @@ impl Clusterctl {
     }
 
     fn ok(&self, arguments: &[&str]) -> String {
+        self.run(arguments, "--kubeconfig")
+    }
+
+    /// `at` is how the command calls the cluster that it works on.
+    fn run(&self, arguments: &[&str], at: &str) -> String {
         let output = Command::new(&self.program)
             .args(arguments)
-            .args(["--kubeconfig", &self.kubeconfig, "--namespace", "default"])
+            .args([at, &self.kubeconfig, "--namespace", "default"])
             // It would ask a site for newer versions of itself.
             .env("CLUSTERCTL_DISABLE_VERSIONCHECK", "true")
             .output()
@@ -97,7 +102,7 @@ fn what_is_written_down_comes_back(plane: &Plane, clusterctl: &Clusterctl) {
     ] {
         assert!(kinds.contains(kind), "clusterctl found no {kind}: {kinds:?}");
     }
-    clusterctl.ok(&["move", "--from-directory", &path]);
+    clusterctl.run(&["move", "--from-directory", &path], "--to-kubeconfig");
     plane.until(&format!("cluster/{CLUSTER}"), |cluster| {
         let paused = cluster["spec"]["paused"] == true;
         !paused && plane::condition(cluster, "Available").0 == "True"
