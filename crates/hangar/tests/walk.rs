@@ -36,6 +36,7 @@ fn day_two() {
     walk.drains_within_a_budget();
     walk.waits_for_a_hook();
     walk.heals_within_its_limit();
+    walk.is_scaled_as_the_autoscaler_does();
     let began = Instant::now();
     walk.plane.kubectl(&["delete", "cluster", CLUSTER, "--timeout=300s"]);
     row("deleted", began, "");
@@ -225,5 +226,37 @@ impl Walk {
         self.plane.kubectl(&["delete", "machine", &first, "--timeout=240s"]);
         self.is_available(3);
         row("one dead node replaced, one by hand", began, "");
+    }
+
+    /// The calls of cluster-autoscaler's provider for Cluster API: sizes by the scale subresource, and what a machine is like from the template's status while there is none.
+    fn is_scaled_as_the_autoscaler_does(&self) {
+        let began = Instant::now();
+        let group = "cluster.x-k8s.io/cluster-api-autoscaler-node-group";
+        self.plane.kubectl(&["annotate", DEPLOYMENT, &format!("{group}-min-size=0"), &format!("{group}-max-size=5")]);
+        self.resize(0);
+        until("no machine to be left", || self.machines().is_empty());
+        let template = self.plane.get(DEPLOYMENT)["spec"]["template"]["spec"]["infrastructureRef"]["name"].clone();
+        let template = format!("openstackmachinetemplate/{}", template.as_str().unwrap());
+        let capacity = self.plane.until(&template, |it| it["status"]["capacity"]["cpu"].is_string());
+        assert!(capacity["status"]["capacity"]["memory"].as_str().unwrap().ends_with("Mi"), "{capacity}");
+        self.resize(2);
+        self.is_available(2);
+        let marked = self.machine();
+        self.plane.kubectl(&["annotate", "machine", &marked, "cluster.x-k8s.io/delete-machine=autoscaler"]);
+        self.resize(1);
+        until("the marked machine to be gone", || {
+            let machines = self.machines();
+            machines.len() == 1 && machines[0]["metadata"]["name"] != marked.as_str()
+        });
+        self.is_available(1);
+        row("to zero, from zero, and one that was chosen", began, "");
+    }
+
+    fn resize(&self, replicas: u32) {
+        let path = format!("/apis/cluster.x-k8s.io/v1beta2/namespaces/default/machinedeployments/{NAME}/scale");
+        let mut scale: Value = serde_json::from_str(&self.plane.kubectl(&["get", "--raw", &path])).unwrap();
+        scale["spec"]["replicas"] = replicas.into();
+        let made = self.plane.run_with(&["kubectl", "--", "replace", "--raw", &path, "-f", "-"], &scale.to_string());
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     }
 }
