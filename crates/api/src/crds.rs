@@ -57,7 +57,8 @@ pub fn definitions(webhook: Option<&WebhookAddress>) -> impl ExactSizeIterator<I
 pub fn definition(facts: &KindFacts, converter: &Converter) -> Value {
     let mut versions: Vec<Value> = facts.versions.iter().map(VersionFacts::unpack).collect();
     let served: Vec<Value> = versions.iter_mut().map(|version| served(facts, version)).collect();
-    let mut hub = versions.pop().unwrap_or_default();
+    let of_hub = versions.iter().position(|version| version["version"] == facts.hub().name);
+    let mut hub = versions.swap_remove(of_hub.unwrap_or_default());
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",

@@ -15,6 +15,8 @@ pub struct KindSource {
     pub kind: &'static str,
     pub plural: &'static str,
     pub namespaced: bool,
+    /// The version that is stored and that controllers read.
+    pub hub: &'static str,
     /// Version name and its facts, packed as `build.rs` does, oldest first.
     pub versions: &'static [(&'static str, &'static [u8])],
 }
@@ -26,6 +28,7 @@ pub struct KindFacts {
     pub kind: &'static str,
     plural: &'static str,
     namespaced: bool,
+    hub: usize,
     /// Oldest first.
     pub versions: Vec<VersionFacts>,
 }
@@ -39,9 +42,9 @@ pub struct VersionFacts {
 }
 
 impl KindFacts {
-    /// The version that is stored and that controllers read: the newest.
+    /// The version that is stored and that controllers read: the newest, unless a newer one is only served.
     pub fn hub(&self) -> &VersionFacts {
-        &self.versions[self.versions.len() - 1]
+        &self.versions[self.hub]
     }
 
     pub fn version(&self, name: &str) -> Option<&VersionFacts> {
@@ -101,6 +104,7 @@ fn of_source(source: &'static KindSource) -> KindFacts {
         kind: source.kind,
         plural: source.plural,
         namespaced: source.namespaced,
+        hub: source.versions.iter().position(|(name, _)| *name == source.hub).unwrap_or_default(),
         versions: source.versions.iter().map(version).collect(),
     }
 }
@@ -129,7 +133,9 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_version_is_the_hub() {
+    fn the_newest_version_is_the_hub_unless_it_is_only_served() {
+        let cluster = kind("infrastructure.cluster.x-k8s.io", "OpenStackCluster").unwrap();
+        assert_eq!((cluster.hub().name, cluster.versions.last().unwrap().name), ("v1beta1", "v1beta2"));
         assert_eq!(kind("cluster.x-k8s.io", "Cluster").unwrap().hub().name, "v1beta2");
         assert_eq!(kind("k0smotron.io", "Cluster").unwrap().hub().name, "v1beta2");
         assert_eq!(kind("controlplane.cluster.x-k8s.io", "KamajiControlPlane").unwrap().hub().name, "v1alpha2");

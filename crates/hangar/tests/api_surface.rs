@@ -174,13 +174,19 @@ fn what_must_not_change_stays(api: &Api) {
             "spec.clusterName",
         ),
         (
-            "openstackmachinetemplate/basic-1-md-0",
+            "openstackmachinetemplates.v1beta1.infrastructure.cluster.x-k8s.io/basic-1-md-0",
             r#"{"spec":{"template":{"spec":{"flavor":"m1.huge"}}}}"#,
             "spec.template.spec",
         ),
         (
-            "openstackcluster/capi-quickstart",
+            "openstackclusters.v1beta1.infrastructure.cluster.x-k8s.io/capi-quickstart",
             r#"{"spec":{"disableExternalNetwork":false}}"#,
+            "spec.disableExternalNetwork",
+        ),
+        // The newest version has it the other way round.
+        (
+            "openstackcluster/capi-quickstart",
+            r#"{"spec":{"enableExternalNetwork":true}}"#,
             "spec.disableExternalNetwork",
         ),
     ];

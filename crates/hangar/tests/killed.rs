@@ -32,7 +32,7 @@ const CREATION: [Moment; 6] = [
     }),
     ("the server is being built", "openstackmachines", |list| {
         list["items"].as_array().is_some_and(|items| {
-            items.iter().any(|item| item["status"]["instanceState"] == "BUILD" || item["status"]["ready"] == true)
+            items.iter().any(|item| ["BUILD", "ACTIVE"].iter().any(|state| item["status"]["instanceState"] == *state))
         })
     }),
 ];

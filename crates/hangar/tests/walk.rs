@@ -16,7 +16,8 @@ use watched::Watched;
 const CLUSTER: &str = "capi-quickstart";
 const NAME: &str = "capi-quickstart-md-0";
 const DEPLOYMENT: &str = "machinedeployment/capi-quickstart-md-0";
-const TEMPLATE: &str = "openstackmachinetemplate/capi-quickstart-md-0";
+/// In the version that is stored: the newest one has other names.
+const TEMPLATE: &str = "openstackmachinetemplate.v1beta1.infrastructure.cluster.x-k8s.io/capi-quickstart-md-0";
 
 struct Walk {
     plane: Plane,

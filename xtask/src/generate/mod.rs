@@ -114,11 +114,16 @@ fn provider(facts: &Value) -> &'static str {
     by_group.or_else(|| BY_KIND.into_iter().find(|start| kind.starts_with(start))).unwrap_or("ClusterAPI")
 }
 
+/// The newest version, but for those that say that they are not yet what is stored.
+fn hub(versions: &Versions) -> Option<&Value> {
+    versions.iter().rev().map(|(_, facts)| facts).find(|facts| facts["hub"] != false)
+}
+
 fn render(kinds: &BTreeMap<String, Versions>) -> Result<Vec<(String, String)>> {
     let mut files = vec![];
     let mut modules = String::new();
     let mut registry = String::new();
-    let hubs = || kinds.values().filter_map(|versions| Some((versions, &versions.last()?.1)));
+    let hubs = || kinds.values().filter_map(|versions| Some((versions, hub(versions)?)));
     let mut types = Types::default();
     hubs().for_each(|(_, hub)| types.read(provider(hub), rust_kind(hub), &hub["schema"]));
     let types = types.named()?;
@@ -134,18 +139,19 @@ fn render(kinds: &BTreeMap<String, Versions>) -> Result<Vec<(String, String)>> {
             .collect();
         writeln!(
             registry,
-            "    KindSource {{ group: \"{}\", kind: \"{}\", plural: \"{}\", namespaced: {}, versions: &[{sources}] }},",
+            "    KindSource {{ group: \"{}\", kind: \"{}\", plural: \"{}\", namespaced: {}, hub: \"{}\", versions: &[{sources}] }},",
             text(hub, "group"),
             text(hub, "kind"),
             text(hub, "plural"),
             text(hub, "scope") != "Cluster",
+            text(hub, "version"),
         )?;
     }
     files.push((
         "mod.rs".to_owned(),
         format!(
             "{HEAD}\nuse crate::registry::KindSource;\n\n{modules}\n\
-             /// Every kind with the schemas of its served versions, oldest first; the last one is the hub.\n\
+             /// Every kind with the schemas of its served versions, oldest first.\n\
              pub const SOURCES: &[KindSource] = &[\n{registry}];\n"
         ),
     ));

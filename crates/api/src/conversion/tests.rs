@@ -101,6 +101,67 @@ fn an_old_clusters_flags_follow_the_hub() {
 }
 
 #[test]
+fn openstacks_newest_version_says_the_same_in_groups() {
+    let newest = Object(json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "OpenStackCluster", "metadata": {"name": "c"},
+        "spec": {
+            "identityRef": {"name": "x", "cloudName": "o"}, "enableExternalNetwork": false,
+            "apiServer": {"port": 7443, "enableFloatingIP": false, "fixedIP": "10.0.0.9", "managedLoadBalancer": {"enabled": true}},
+            "managedNetwork": {"mtu": 1400, "enablePortSecurity": false}, "managedRouter": {"externalIPs": [{"subnet": {"id": "s"}}]},
+            "managedSecurityGroups": {"allowAllInClusterTraffic": false, "clusterNodesSecurityGroupRules": [{"name": "r", "direction": "ingress"}]},
+            "bastion": {"spec": {"image": {"id": "i"}, "flavor": {"filter": {"name": "m1"}}, "ports": [{"enablePortSecurity": false}]}},
+        },
+        "status": {
+            "failureDomains": [{"name": "nova", "controlPlane": true}],
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        },
+    }));
+    let hub = convert(&newest, "v1beta1").unwrap();
+    let spec = hub.get("/spec");
+    for (field, value) in [
+        ("disableExternalNetwork", json!(true)),
+        ("apiServerPort", json!(7443)),
+        ("disableAPIServerFloatingIP", json!(true)),
+        ("apiServerFixedIP", json!("10.0.0.9")),
+        ("apiServerLoadBalancer", json!({"enabled": true})),
+        ("networkMTU", json!(1400)),
+        ("disablePortSecurity", json!(true)),
+        ("externalRouterIPs", json!([{"subnet": {"id": "s"}}])),
+    ] {
+        assert_eq!(spec[field], value, "{field}");
+    }
+    assert_eq!(spec["managedSecurityGroups"]["allNodesSecurityGroupRules"][0]["name"], "r");
+    let bastion = &spec["bastion"]["spec"];
+    assert_eq!((&bastion["flavor"], &bastion["ports"][0]["disablePortSecurity"]), (&json!("m1"), &json!(true)));
+    assert_eq!(hub.get("/status/failureDomains/nova/controlPlane"), true);
+    assert_eq!(hub.get("/status/conditions/0").get("message"), None);
+    assert_eq!(hub.annotation(&format!("{REMAINDER_PREFIX}v1beta2")), None, "nothing is left over");
+    assert_eq!(convert(&hub, "v1beta2").unwrap(), newest);
+    let by_id = Object(json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "OpenStackMachine", "metadata": {"name": "m"},
+        "spec": {"flavor": {"id": "f"}, "image": {"id": "i"}},
+    }));
+    assert_eq!(convert(&by_id, "v1beta1").unwrap().get("/spec/flavorID"), "f");
+}
+
+/// Hosted control planes of others ask for no version, get the newest one, and write the address where v1beta1 has it.
+#[test]
+fn the_address_of_a_hosted_control_plane_is_understood_in_the_newest_version_too() {
+    let cluster = json!({
+        "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "OpenStackCluster", "metadata": {"name": "c"},
+        "spec": {"identityRef": {"name": "x", "cloudName": "o"}, "disableAPIServerFloatingIP": true, "apiServerFixedIP": ""},
+    });
+    let mut read = convert(&Object(cluster), "v1beta2").unwrap();
+    assert_eq!(read.get("/spec/apiServer/fixedIP"), "");
+    read.0["spec"]["apiServerFixedIP"] = "203.0.113.5".into();
+    read.0["spec"]["apiServerPort"] = 6443.into();
+    let stored = convert(&read, "v1beta1").unwrap();
+    assert_eq!(stored.get("/spec/apiServerFixedIP"), "203.0.113.5");
+    assert_eq!(stored.get("/spec/apiServerPort"), 6443);
+    assert_eq!(convert(&stored, "v1beta2").unwrap(), read, "whoever wrote it finds it again");
+}
+
+#[test]
 fn a_machine_of_openstacks_first_version_is_understood() {
     let old = Object(json!({
         "apiVersion": "infrastructure.cluster.x-k8s.io/v1alpha3", "kind": "OpenStackMachineTemplate", "metadata": {"name": "t"},

@@ -123,13 +123,14 @@ pub use provider::*;
 mod tenant_control_plane;
 pub use tenant_control_plane::*;
 
-/// Every kind with the schemas of its served versions, oldest first; the last one is the hub.
+/// Every kind with the schemas of its served versions, oldest first.
 pub const SOURCES: &[KindSource] = &[
     KindSource {
         group: "metal3.io",
         kind: "BareMetalHost",
         plural: "baremetalhosts",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(env!("OUT_DIR"), "/baremetalhosts.metal3.io.v1alpha1.json.z")),
@@ -140,6 +141,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "ClusterAddon",
         plural: "clusteraddons",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(env!("OUT_DIR"), "/clusteraddons.clusterstack.x-k8s.io.v1alpha1.json.z")),
@@ -150,6 +152,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "ClusterClass",
         plural: "clusterclasses",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/clusterclasses.cluster.x-k8s.io.v1beta1.json.z"))),
             ("v1beta2", include_bytes!(concat!(env!("OUT_DIR"), "/clusterclasses.cluster.x-k8s.io.v1beta2.json.z"))),
@@ -160,6 +163,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "ClusterResourceSetBinding",
         plural: "clusterresourcesetbindings",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1alpha3",
@@ -189,6 +193,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "ClusterResourceSet",
         plural: "clusterresourcesets",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1alpha3",
@@ -212,6 +217,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "Cluster",
         plural: "clusters",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             ("v1alpha3", include_bytes!(concat!(env!("OUT_DIR"), "/clusters.cluster.x-k8s.io.v1alpha3.json.z"))),
             ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/clusters.cluster.x-k8s.io.v1beta1.json.z"))),
@@ -223,6 +229,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "Cluster",
         plural: "clusters",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/clusters.k0smotron.io.v1beta1.json.z"))),
             ("v1beta2", include_bytes!(concat!(env!("OUT_DIR"), "/clusters.k0smotron.io.v1beta2.json.z"))),
@@ -233,6 +240,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "ClusterStackRelease",
         plural: "clusterstackreleases",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(env!("OUT_DIR"), "/clusterstackreleases.clusterstack.x-k8s.io.v1alpha1.json.z")),
@@ -243,6 +251,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "ClusterStack",
         plural: "clusterstacks",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(env!("OUT_DIR"), "/clusterstacks.clusterstack.x-k8s.io.v1alpha1.json.z")),
@@ -253,6 +262,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "DataImage",
         plural: "dataimages",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[("v1alpha1", include_bytes!(concat!(env!("OUT_DIR"), "/dataimages.metal3.io.v1alpha1.json.z")))],
     },
     KindSource {
@@ -260,6 +270,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "DataStore",
         plural: "datastores",
         namespaced: false,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(env!("OUT_DIR"), "/datastores.kamaji.clastix.io.v1alpha1.json.z")),
@@ -270,6 +281,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "ExtensionConfig",
         plural: "extensionconfigs",
         namespaced: false,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1alpha1",
@@ -286,6 +298,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "HardwareData",
         plural: "hardwaredata",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[("v1alpha1", include_bytes!(concat!(env!("OUT_DIR"), "/hardwaredata.metal3.io.v1alpha1.json.z")))],
     },
     KindSource {
@@ -293,6 +306,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "HostedControlPlane",
         plural: "hostedcontrolplanes",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(
@@ -306,6 +320,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "HostedControlPlaneTemplate",
         plural: "hostedcontrolplanetemplates",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(
@@ -319,6 +334,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "HostFirmwareSettings",
         plural: "hostfirmwaresettings",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(env!("OUT_DIR"), "/hostfirmwaresettings.metal3.io.v1alpha1.json.z")),
@@ -329,6 +345,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "Image",
         plural: "images",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(env!("OUT_DIR"), "/images.openstack.k-orc.cloud.v1alpha1.json.z")),
@@ -339,6 +356,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "IPAddressClaim",
         plural: "ipaddressclaims",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1alpha1",
@@ -359,6 +377,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "IPAddress",
         plural: "ipaddresses",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1alpha1",
@@ -373,6 +392,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "IPAddress",
         plural: "ipaddresses",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(env!("OUT_DIR"), "/ipaddresses.ipam.metal3.io.v1alpha1.json.z")),
@@ -383,6 +403,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "IPClaim",
         plural: "ipclaims",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[("v1alpha1", include_bytes!(concat!(env!("OUT_DIR"), "/ipclaims.ipam.metal3.io.v1alpha1.json.z")))],
     },
     KindSource {
@@ -390,6 +411,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "IPPool",
         plural: "ippools",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[("v1alpha1", include_bytes!(concat!(env!("OUT_DIR"), "/ippools.ipam.metal3.io.v1alpha1.json.z")))],
     },
     KindSource {
@@ -397,6 +419,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "JoinTokenRequest",
         plural: "jointokenrequests",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/jointokenrequests.k0smotron.io.v1beta1.json.z"))),
             ("v1beta2", include_bytes!(concat!(env!("OUT_DIR"), "/jointokenrequests.k0smotron.io.v1beta2.json.z"))),
@@ -407,6 +430,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "K0sControllerConfig",
         plural: "k0scontrollerconfigs",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1beta1",
@@ -429,6 +453,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "K0smotronControlPlane",
         plural: "k0smotroncontrolplanes",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1beta1",
@@ -451,6 +476,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "K0smotronControlPlaneTemplate",
         plural: "k0smotroncontrolplanetemplates",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1beta1",
@@ -473,6 +499,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "K0sWorkerConfig",
         plural: "k0sworkerconfigs",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1beta1",
@@ -489,6 +516,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "K0sWorkerConfigTemplate",
         plural: "k0sworkerconfigtemplates",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1beta1",
@@ -511,6 +539,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "KamajiControlPlane",
         plural: "kamajicontrolplanes",
         namespaced: true,
+        hub: "v1alpha2",
         versions: &[
             (
                 "v1alpha1",
@@ -533,6 +562,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "KamajiControlPlaneTemplate",
         plural: "kamajicontrolplanetemplates",
         namespaced: true,
+        hub: "v1alpha2",
         versions: &[
             (
                 "v1alpha1",
@@ -555,6 +585,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "KubeadmConfig",
         plural: "kubeadmconfigs",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1alpha3",
@@ -575,6 +606,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "KubeadmConfigTemplate",
         plural: "kubeadmconfigtemplates",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1alpha3",
@@ -604,6 +636,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "KubeadmControlPlane",
         plural: "kubeadmcontrolplanes",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1alpha3",
@@ -633,6 +666,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "KubeadmControlPlaneTemplate",
         plural: "kubeadmcontrolplanetemplates",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1beta1",
@@ -655,6 +689,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "KubeconfigGenerator",
         plural: "kubeconfiggenerators",
         namespaced: false,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(env!("OUT_DIR"), "/kubeconfiggenerators.kamaji.clastix.io.v1alpha1.json.z")),
@@ -665,6 +700,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "MachineDeployment",
         plural: "machinedeployments",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1alpha3",
@@ -685,6 +721,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "MachineDrainRule",
         plural: "machinedrainrules",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/machinedrainrules.cluster.x-k8s.io.v1beta1.json.z"))),
             ("v1beta2", include_bytes!(concat!(env!("OUT_DIR"), "/machinedrainrules.cluster.x-k8s.io.v1beta2.json.z"))),
@@ -695,6 +732,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "MachineHealthCheck",
         plural: "machinehealthchecks",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1alpha3",
@@ -715,6 +753,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "MachinePool",
         plural: "machinepools",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/machinepools.cluster.x-k8s.io.v1beta1.json.z"))),
             ("v1beta2", include_bytes!(concat!(env!("OUT_DIR"), "/machinepools.cluster.x-k8s.io.v1beta2.json.z"))),
@@ -725,6 +764,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "Machine",
         plural: "machines",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             ("v1alpha3", include_bytes!(concat!(env!("OUT_DIR"), "/machines.cluster.x-k8s.io.v1alpha3.json.z"))),
             ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/machines.cluster.x-k8s.io.v1beta1.json.z"))),
@@ -736,6 +776,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "MachineSet",
         plural: "machinesets",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             ("v1alpha3", include_bytes!(concat!(env!("OUT_DIR"), "/machinesets.cluster.x-k8s.io.v1alpha3.json.z"))),
             ("v1beta1", include_bytes!(concat!(env!("OUT_DIR"), "/machinesets.cluster.x-k8s.io.v1beta1.json.z"))),
@@ -747,6 +788,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "Metal3Cluster",
         plural: "metal3clusters",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1beta1",
@@ -769,6 +811,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "Metal3ClusterTemplate",
         plural: "metal3clustertemplates",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1beta1",
@@ -791,6 +834,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "Metal3DataClaim",
         plural: "metal3dataclaims",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1beta1",
@@ -813,6 +857,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "Metal3Data",
         plural: "metal3datas",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1beta1",
@@ -829,6 +874,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "Metal3DataTemplate",
         plural: "metal3datatemplates",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1beta1",
@@ -851,6 +897,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "Metal3Machine",
         plural: "metal3machines",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1beta1",
@@ -873,6 +920,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "Metal3MachineTemplate",
         plural: "metal3machinetemplates",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1beta1",
@@ -895,6 +943,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "Metal3Remediation",
         plural: "metal3remediations",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1beta1",
@@ -917,6 +966,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "Metal3RemediationTemplate",
         plural: "metal3remediationtemplates",
         namespaced: true,
+        hub: "v1beta2",
         versions: &[
             (
                 "v1beta1",
@@ -939,6 +989,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "OpenStackClusterIdentity",
         plural: "openstackclusteridentities",
         namespaced: false,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(
@@ -952,6 +1003,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "OpenStackCluster",
         plural: "openstackclusters",
         namespaced: true,
+        hub: "v1beta1",
         versions: &[
             (
                 "v1alpha3",
@@ -967,6 +1019,13 @@ pub const SOURCES: &[KindSource] = &[
                     "/openstackclusters.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
                 )),
             ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/openstackclusters.infrastructure.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
         ],
     },
     KindSource {
@@ -974,19 +1033,30 @@ pub const SOURCES: &[KindSource] = &[
         kind: "OpenStackClusterTemplate",
         plural: "openstackclustertemplates",
         namespaced: true,
-        versions: &[(
-            "v1beta1",
-            include_bytes!(concat!(
-                env!("OUT_DIR"),
-                "/openstackclustertemplates.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
-            )),
-        )],
+        hub: "v1beta1",
+        versions: &[
+            (
+                "v1beta1",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/openstackclustertemplates.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
+                )),
+            ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/openstackclustertemplates.infrastructure.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
+        ],
     },
     KindSource {
         group: "infrastructure.cluster.x-k8s.io",
         kind: "OpenStackFloatingIPPool",
         plural: "openstackfloatingippools",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(
@@ -1000,6 +1070,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "OpenStackMachine",
         plural: "openstackmachines",
         namespaced: true,
+        hub: "v1beta1",
         versions: &[
             (
                 "v1alpha3",
@@ -1015,6 +1086,13 @@ pub const SOURCES: &[KindSource] = &[
                     "/openstackmachines.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
                 )),
             ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/openstackmachines.infrastructure.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
         ],
     },
     KindSource {
@@ -1022,6 +1100,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "OpenStackMachineTemplate",
         plural: "openstackmachinetemplates",
         namespaced: true,
+        hub: "v1beta1",
         versions: &[
             (
                 "v1alpha3",
@@ -1037,6 +1116,13 @@ pub const SOURCES: &[KindSource] = &[
                     "/openstackmachinetemplates.infrastructure.cluster.x-k8s.io.v1beta1.json.z"
                 )),
             ),
+            (
+                "v1beta2",
+                include_bytes!(concat!(
+                    env!("OUT_DIR"),
+                    "/openstackmachinetemplates.infrastructure.cluster.x-k8s.io.v1beta2.json.z"
+                )),
+            ),
         ],
     },
     KindSource {
@@ -1044,6 +1130,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "OpenStackServer",
         plural: "openstackservers",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(
@@ -1057,6 +1144,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "PreprovisioningImage",
         plural: "preprovisioningimages",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(env!("OUT_DIR"), "/preprovisioningimages.metal3.io.v1alpha1.json.z")),
@@ -1067,6 +1155,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "Provider",
         plural: "providers",
         namespaced: true,
+        hub: "v1alpha3",
         versions: &[(
             "v1alpha3",
             include_bytes!(concat!(env!("OUT_DIR"), "/providers.clusterctl.cluster.x-k8s.io.v1alpha3.json.z")),
@@ -1077,6 +1166,7 @@ pub const SOURCES: &[KindSource] = &[
         kind: "TenantControlPlane",
         plural: "tenantcontrolplanes",
         namespaced: true,
+        hub: "v1alpha1",
         versions: &[(
             "v1alpha1",
             include_bytes!(concat!(env!("OUT_DIR"), "/tenantcontrolplanes.kamaji.clastix.io.v1alpha1.json.z")),

@@ -24,6 +24,8 @@ pub enum How {
     First,
     /// `true` for `false`, upward only: the new field is known to the old version too.
     Not,
+    /// `true` for `false`, both ways.
+    Inverted,
 }
 
 impl How {
@@ -50,7 +52,7 @@ impl How {
             }
             Self::Named => Some(value.as_object()?.iter().map(|(name, domain)| with_name(name, domain)).collect()),
             Self::First => Some(json!([value])),
-            Self::Not => Some(json!(!value.as_bool()?)),
+            Self::Not | Self::Inverted => Some(json!(!value.as_bool()?)),
         }
     }
 
@@ -77,6 +79,7 @@ impl How {
             }
             Self::First => value.as_array()?.first().cloned(),
             Self::Not => None,
+            Self::Inverted => Some(json!(!value.as_bool()?)),
         }
     }
 }

@@ -76,6 +76,9 @@ fn step(group: &str, kind: &str, older: &str) -> Vec<Rule> {
         }
         ("bootstrap.cluster.x-k8s.io" | "controlplane.cluster.x-k8s.io" | "k0smotron.io", _) => hosted::rules(kind),
         ("infrastructure.cluster.x-k8s.io", "v1alpha3") => openstack::rules(kind),
+        ("infrastructure.cluster.x-k8s.io", "v1beta1") if kind.starts_with("OpenStack") => {
+            openstack::newest::rules(kind)
+        }
         ("infrastructure.cluster.x-k8s.io", _) => metal3::rules(kind),
         _ => vec![],
     }

@@ -1,6 +1,7 @@
 //! OpenStack's v1alpha3: names where v1beta1 has parameters, and one thing where v1beta1 has lists.
 
 mod filters;
+pub mod newest;
 mod servers;
 
 use serde_json::{Value, json};
