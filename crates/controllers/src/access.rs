@@ -39,6 +39,8 @@ pub fn rules() -> Vec<PolicyRule> {
     rules.push(rule("", &["events".to_owned()], &["get", "create", "patch"]));
     // Why a control plane does not start is in its pods alone.
     rules.push(rule("", &["pods".to_owned()], &READ));
+    // Which versions of other providers' kinds fulfil the contract is in the labels of their definitions. What they need is in roles of their own.
+    rules.push(rule("apiextensions.k8s.io", &["customresourcedefinitions".to_owned()], &READ));
     // Who may read metrics is for the API server to say.
     rules.push(rule("authentication.k8s.io", &["tokenreviews".to_owned()], &["create"]));
     rules.push(rule("authorization.k8s.io", &["subjectaccessreviews".to_owned()], &["create"]));
@@ -106,6 +108,7 @@ mod tests {
             ("", "namespaces", "delete", false),
             ("", "serviceaccounts/token", "create", false),
             ("rbac.authorization.k8s.io", "clusterroles", "get", false),
+            ("apiextensions.k8s.io", "customresourcedefinitions", "watch", true),
             ("apiextensions.k8s.io", "customresourcedefinitions", "patch", false),
         ];
         for (group, resource, verb, expected) in rows {

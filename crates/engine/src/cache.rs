@@ -13,6 +13,7 @@ use std::time::Duration;
 use hangar_api::{Object, ObjectKey, references};
 use tokio::sync::Notify;
 
+use crate::providers::Providers;
 use crate::queue::Group;
 use crate::reads::{GroupKind, Link};
 use entry::{Entry, Packer, version};
@@ -51,6 +52,7 @@ struct Inner {
     /// The first one is open.
     opened: Arc<Notify>,
     packer: Packer,
+    providers: Providers,
     /// By the UID of each owner.
     by_owner: HashMap<String, Keys>,
     /// By namespace and cluster name.
@@ -113,6 +115,11 @@ impl Cache {
     /// Every object of the kind that was there before the first list ended is in the cache.
     pub fn is_listed(&self, group: &str, kind: &str) -> bool {
         self.inner().listed.contains(&(group.to_owned(), kind.to_owned()))
+    }
+
+    /// What is known of kinds that are not ours.
+    pub fn providers(&self) -> Providers {
+        self.inner().providers.clone()
     }
 
     pub fn set_listed(&self, group: &str, kind: &str) {

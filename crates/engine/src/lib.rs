@@ -4,6 +4,7 @@
 //! cache, which has seen our own writes; a key is worked on by one worker at a time; nothing is written when nothing changed.
 
 pub mod cache;
+mod changes;
 pub mod events;
 pub mod leader;
 pub mod management;
@@ -11,6 +12,7 @@ pub mod metrics;
 pub mod monitoring;
 pub mod notices;
 pub mod pass;
+pub mod providers;
 pub mod queue;
 pub mod reads;
 pub mod received;

@@ -119,7 +119,7 @@ impl Management {
     /// Reads an object that is not watched.
     pub async fn get(&self, key: &ObjectKey) -> Result<Option<Object>, ApiError> {
         self.counts.add("get", &key.kind);
-        let answer = api_for(&self.client, key).get_opt(&key.name).await;
+        let answer = self.cache.providers().api(&self.client, key).get_opt(&key.name).await;
         self.counts.answer("GET", &answer);
         match answer {
             Ok(found) => Ok(found.map(Received::into_object)),
@@ -235,7 +235,12 @@ impl Management {
         if let Some(version) = version {
             body["metadata"]["resourceVersion"] = version.into();
         }
-        let answer = api_for(&self.client, key).patch(&key.name, &PatchParams::default(), &Patch::Merge(&body)).await;
+        let answer = self
+            .cache
+            .providers()
+            .api(&self.client, key)
+            .patch(&key.name, &PatchParams::default(), &Patch::Merge(&body))
+            .await;
         self.absorb(key, answer)
     }
 
@@ -292,7 +297,7 @@ impl Management {
             }),
             ..DeleteParams::default()
         };
-        let answer = api_for(&self.client, key).delete(&key.name, &params).await;
+        let answer = self.cache.providers().api(&self.client, key).delete(&key.name, &params).await;
         self.counts.answer("DELETE", &answer);
         match answer {
             Ok(answer) => match answer.left().map(|object| Arc::new(object.into_object())) {

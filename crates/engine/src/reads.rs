@@ -240,11 +240,12 @@ impl Hop {
                 None => vec![],
             },
             Way::Link(link) => match link.target(from) {
-                // A kind that nobody here knows is not watched, and will not be listed.
+                // A kind that neither we nor a provider has is not watched, and will not be listed.
                 Some(key)
                     if cache.get(&key).is_none()
                         && !cache.is_listed(&key.group, &key.kind)
-                        && registry::kind(&key.group, &key.kind).is_some() =>
+                        && (registry::kind(&key.group, &key.kind).is_some()
+                            || cache.providers().may_be_listed(&key.group, &key.kind)) =>
                 {
                     return Err(NotListed(key));
                 }

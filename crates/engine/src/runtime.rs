@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::{FutureExt as _, StreamExt as _};
 use hangar_api::conditions::{Condition, Status};
 use hangar_api::names::CLUSTER_NAME_LABEL;
-use hangar_api::{Kind as _, Object, ObjectKey, registry};
+use hangar_api::{Kind as _, ObjectKey, registry};
 use hangar_planner::report::READY;
 use kube::Client;
 use kube::api::{Api, ApiResource};
@@ -22,9 +22,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change};
+use crate::changes::{concerns_itself, is_said_by_others};
 use crate::metrics::result;
 use crate::notices::{self, Noticed, Notices};
 use crate::pass::{Executor, PassError, Registration};
+use crate::providers::Wanted;
 use crate::queue::{Outcome, Queue};
 use crate::reads::{GroupKind, Link, Read};
 use crate::received::Received;
@@ -90,6 +92,7 @@ impl<X: Executor> Engine<X> {
         let mut tasks = JoinSet::new();
         let (listed, mut all_listed) = watch::channel(0_usize);
         let kinds = watched(&self.controllers);
+        self.cache.providers().await_definitions();
         let router = Router::new(&self.controllers, self.cache.clone());
         let (first, cache) = (kinds.clone(), self.cache.clone());
         let (notices, noticed) = (self.notices, router.noticing.clone());
@@ -188,31 +191,6 @@ impl Router {
 
 const PAUSED: Read = crate::reads::read(&[crate::reads::cluster()], &["/spec/paused"]);
 
-/// A status is written by the object's own controller, which need not look at it again: else a message that is never twice the same would
-/// keep it busy for ever.
-fn concerns_itself(change: &Change) -> bool {
-    let (Some(old), Some(new)) = (change.old.as_deref(), change.new.as_deref()) else { return true };
-    const SERVER_FIELDS: [&str; 4] = ["resourceVersion", "managedFields", "generation", "creationTimestamp"];
-    let same = |one: &serde_json::Value, other: &serde_json::Value, skipped: &[&str]| {
-        let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return one == other };
-        let all = one.keys().chain(other.keys()).filter(|name| !skipped.contains(&name.as_str()));
-        all.into_iter().all(|name| one.get(name) == other.get(name))
-    };
-    old.uid() != new.uid()
-        || !same(&old.0, &new.0, &["status", "metadata"])
-        || !same(old.get("/metadata"), new.get("/metadata"), &SERVER_FIELDS)
-}
-
-/// Others write conditions into statuses of ours, such as gates of a Machine.
-fn is_said_by_others(change: &Change, own: &[&str]) -> bool {
-    let (Some(old), Some(new)) = (change.old.as_deref(), change.new.as_deref()) else { return true };
-    let theirs = |object: &Object| -> Vec<serde_json::Value> {
-        let all = object.get("/status/conditions").as_array().into_iter().flatten();
-        all.filter(|condition| !condition["type"].as_str().is_some_and(|kind| own.contains(&kind))).cloned().collect()
-    };
-    !own.is_empty() && theirs(old) != theirs(new)
-}
-
 /// One watch for each kind.
 #[derive(Clone)]
 struct Watches {
@@ -227,10 +205,20 @@ struct Watches {
 impl Watches {
     /// Watches further kinds as references to them are seen.
     async fn follow(mut self, watched: BTreeSet<GroupKind>, mut found: mpsc::UnboundedReceiver<ObjectKey>) {
-        let mut watched = watched;
-        let mut tasks = JoinSet::new();
-        while let Some(key) = found.recv().await {
-            let Some(facts) = registry::kind(&key.group, &key.kind) else { continue };
+        let (mut watched, mut tasks) = (watched, JoinSet::new());
+        let (mut wanted, mut definitions) = Wanted::new(self.cache.providers());
+        loop {
+            let key = tokio::select! {
+                biased;
+                key = found.recv() => key,
+                _ = definitions.recv() => Some(ObjectKey::new("", "", "", "")),
+            };
+            let Some(key) = key else { break };
+            let Some(facts) = registry::kind(&key.group, &key.kind) else {
+                wanted.want(&mut tasks, &self.client, key);
+                wanted.found().into_iter().for_each(|kind| drop(tasks.spawn(self.clone().watch(kind, None))));
+                continue;
+            };
             let noticed = self.noticed.remove(&(facts.group, facts.kind)).unwrap_or_default();
             self.notices.observe(&mut tasks, noticed, &self.client, &self.changed);
             if watched.insert((facts.group, facts.kind)) {
@@ -243,10 +231,14 @@ impl Watches {
     async fn observe(self, (group, kind): GroupKind) {
         let facts = registry::kind(group, kind);
         let version = facts.map_or("v1", |facts| facts.hub().name);
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        let api: Api<Received> = Api::all_with(self.client.clone(), &resource);
         // Of the kinds of Kubernetes itself only what belongs to a cluster.
         let labels = facts.is_none().then(|| CLUSTER_NAME_LABEL.to_owned());
+        self.watch(ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind)), labels).await;
+    }
+
+    async fn watch(self, resource: ApiResource, labels: Option<String>) {
+        let (group, kind) = (resource.group.as_str(), resource.kind.as_str());
+        let api: Api<Received> = Api::all_with(self.client.clone(), &resource);
         let config = watcher::Config { label_selector: labels, ..watcher::Config::default() };
         let mut stream = Box::pin(watcher(api, config));
         let (mut before, mut listed, mut first) = (BTreeMap::new(), BTreeSet::new(), true);

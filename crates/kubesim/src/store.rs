@@ -64,7 +64,17 @@ impl Store {
     }
 
     pub fn resource(&self, group: &str, plural: &str) -> Option<Resource> {
-        Resource::known(group, plural).or_else(|| self.learnt.get(&(group.to_owned(), plural.to_owned())).cloned())
+        Resource::known(group, plural)
+            .or_else(|| self.learnt.get(&(group.to_owned(), plural.to_owned())).cloned())
+            .or_else(|| self.defined(group, plural))
+    }
+
+    /// A kind with a definition is served before there is one of it.
+    fn defined(&self, group: &str, plural: &str) -> Option<Resource> {
+        let name = format!("{plural}.{group}");
+        let definition = self.get(&ObjectKey::new("apiextensions.k8s.io", "CustomResourceDefinition", "", &name))?;
+        let kind = definition.object["spec"]["names"]["kind"].as_str()?;
+        Some(Resource::learnt(group, plural, kind))
     }
 
     pub fn learn(&mut self, resource: Resource) {

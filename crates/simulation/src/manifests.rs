@@ -27,6 +27,18 @@ pub fn managed_network(clouds_yaml: &str) -> Vec<Value> {
     yaml::documents(&MANAGED_NETWORK.replace("${OPENSTACK_CLOUD_YAML_B64}", &STANDARD.encode(clouds_yaml))).unwrap()
 }
 
+/// The same for a cluster of this name, without the bastion: as many servers as Machines.
+pub fn on_own_network(name: &str, clouds_yaml: &str) -> Vec<Value> {
+    let text = MANAGED_NETWORK.replace("${OPENSTACK_CLOUD_YAML_B64}", &STANDARD.encode(clouds_yaml));
+    let mut documents = yaml::documents(&text.replace("managed-network", name)).unwrap();
+    for object in &mut documents {
+        if let Some(spec) = object["spec"].as_object_mut() {
+            spec.remove("bastion");
+        }
+    }
+    documents
+}
+
 /// A data store with an authority of its own.
 pub fn data_store(now: jiff::Timestamp) -> Value {
     let authority = Authority::create(&SystemKeys, "etcd", now).unwrap();

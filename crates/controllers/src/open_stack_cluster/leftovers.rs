@@ -5,7 +5,7 @@
 use hangar_api::Object;
 use hangar_openstack::{Error, FloatingIpQuery, PortQuery};
 use hangar_planner::cloud::Owned;
-use hangar_planner::open_stack_cluster::{Facts, Leftover, LeftoverSort};
+use hangar_planner::open_stack_cluster::{DELETE_ANNOTATION, Facts, Leftover, LeftoverSort};
 
 use super::Clusters;
 use crate::clouds::{Project, Session};
@@ -26,9 +26,10 @@ pub async fn with_leftovers(
         let query = PortQuery { network_id: Some(network.clone()), ..PortQuery::default() };
         facts.network_ports.extend(cloud.ports(&query).await?);
     }
-    // What never made anything has nothing that a tenant could have been in.
-    let has_anything = !networks.is_empty() || !facts.cloud.resources.security_groups.is_empty();
-    if !has_anything || name.is_empty() {
+    let annotations = [Some(world.object()), world.cluster()].into_iter().flatten();
+    let asked: Vec<&str> = annotations.filter_map(|object| object.annotation(DELETE_ANNOTATION)).collect();
+    // On somebody else's network they keep nothing from going, and nobody asked for their deletion.
+    if name.is_empty() || (networks.is_empty() && asked.is_empty()) {
         return Ok(facts);
     }
     let in_ours = |network: Option<&String>| network.is_some_and(|network| networks.contains(network));
@@ -66,7 +67,8 @@ pub async fn with_leftovers(
             });
         }
     }
-    if cloud.has_volumes().await? {
+    let volumes = asked.iter().any(|asked| asked.contains("volumes"));
+    if volumes && cloud.has_volumes().await? {
         let all = cloud.volumes(None).await?.into_iter();
         let theirs = all.filter(|it| it.metadata.get(CSI_CLUSTER).is_some_and(|cluster| *cluster == name));
         // One that is still attached, or going already, is not for us to take.

@@ -10,7 +10,7 @@ use hangar_kubesim::{ApiCall, Fault};
 use hangar_simulation::chance::Die;
 use hangar_simulation::cloud_transport::{STALE_FOR, Trouble};
 use hangar_simulation::laws::HANGAR;
-use hangar_simulation::{CAPI, NAMESPACE, Options, Simulation, condition};
+use hangar_simulation::{CAPI, NAMESPACE, Options, Simulation, condition, manifests};
 use serde_json::{Value, json};
 
 use crate::history::{Action, Deed, History, Twin};
@@ -54,6 +54,17 @@ pub async fn live(history: &History) -> Counts {
     life.end().await
 }
 
+/// Every other cluster is on a network of its own.
+async fn apply(simulation: &Simulation, name: &str) {
+    let is_odd = name.bytes().last().is_some_and(|last| last % 2 == 1);
+    if is_odd {
+        let yaml = simulation.cloud.clouds_yaml("http://cloud.test");
+        simulation.apply_documents(manifests::on_own_network(name, &yaml)).await;
+    } else {
+        simulation.apply_cluster(name).await;
+    }
+}
+
 impl Life {
     async fn begin(history: &History) -> Self {
         let simulation = Simulation::with(Options { seed: history.seed, ..Options::default() });
@@ -63,7 +74,7 @@ impl Life {
         let mut life =
             Self { simulation, wishes: names.map(wish).collect(), faults: Arc::default(), steps: Arc::default() };
         for wish in &life.wishes {
-            life.simulation.apply_cluster(&wish.name).await;
+            apply(&life.simulation, &wish.name).await;
         }
         life.trouble(history);
         let (die, deaths, steps) = (Die::new(history.seed ^ 1), history.troubles.deaths, life.steps.clone());
@@ -230,7 +241,7 @@ impl Life {
             self.delete_unadopted(&name);
             self.wishes[cluster].is_there = false;
         } else if self.nothing_is_left_of(&name) {
-            self.simulation.apply_cluster(&name).await;
+            apply(&self.simulation, &name).await;
             self.wishes[cluster] = Wish { name, is_there: true, replicas: 1, templates: 0 };
         }
     }

@@ -17,6 +17,7 @@ mod leaders;
 mod machine_shapes;
 mod pause;
 mod probes;
+mod providers;
 mod quota;
 mod resource_sets;
 mod rollout;
