@@ -21,8 +21,10 @@ pub fn rules() -> Vec<PolicyRule> {
     let mut rules = vec![];
     for facts in registry::kinds() {
         let is_own = own.contains(&(facts.group, facts.kind));
+        // Of templates nothing is written but their status.
+        let is_written = is_made(facts) || (is_own && !facts.kind.ends_with("Template"));
         // A reference may name any kind: it is read, and marked as a part of its cluster.
-        let verbs: &[&str] = if is_own || is_made(facts) { &WRITE } else { &["get", "list", "watch", "patch"] };
+        let verbs: &[&str] = if is_written { &WRITE } else { &["get", "list", "watch", "patch"] };
         rules.push(rule(facts.group, &[facts.plural().to_owned()], verbs));
         if is_own {
             rules.push(rule(facts.group, &[format!("{}/status", facts.plural())], &["patch"]));

@@ -156,7 +156,11 @@ async fn content(context: &Context, reference: &Value) -> Result<String, String>
     let secret = &reference["secretReference"];
     let text = |field: &str| secret[field].as_str().unwrap_or_default();
     let key = ObjectKey::new("", "Secret", text("namespace"), text("name"));
-    let found = context.unwatched.get(context.management(), &key).await.map_err(|error| error.to_string())?;
+    let found = context
+        .unwatched
+        .get(context.management(), &key, crate::unwatched::AGE)
+        .await
+        .map_err(|error| error.to_string())?;
     let found = found.ok_or_else(|| format!("there is no {key}"))?;
     found.secret_text(text("keyPath")).ok_or_else(|| format!("{key} has no key {}", text("keyPath")))
 }

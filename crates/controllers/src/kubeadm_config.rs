@@ -93,7 +93,7 @@ async fn contents(context: &Context, world: &World<KubeadmConfigs>) -> Result<Co
     let mut contents = Contents::default();
     for (name, key) in wanted(world.object().get("/spec")) {
         let place = ObjectKey::new("", "Secret", world.object().namespace(), &name);
-        let found = context.unwatched.get(context.management(), &place).await;
+        let found = context.unwatched.get(context.management(), &place, crate::unwatched::AGE).await;
         let content = match found.map_err(|error| Reason::retry("APIServerUnreachable", error.to_string()))? {
             None => Err(format!("there is no {place}")),
             Some(secret) => match secret.get("/data").get(&key).and_then(Value::as_str) {

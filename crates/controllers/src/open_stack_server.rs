@@ -58,7 +58,7 @@ async fn read_facts(
 /// Anybody may have made the Secret: it is not watched.
 async fn user_data_of(context: &Context, server: &Object) -> Result<Option<UserData>, Reason> {
     let Some(key) = user_data(server) else { return Ok(None) };
-    let found = context.unwatched.get(context.management(), &key).await;
+    let found = context.unwatched.get(context.management(), &key, crate::unwatched::AGE).await;
     let secret = found.map_err(|error| Reason::retry("APIServerUnreachable", error.to_string()))?;
     Ok(secret.and_then(|secret| secret.secret_text("value")).map(UserData))
 }

@@ -1,7 +1,7 @@
 //! Objects that are not watched: Secrets that nobody labelled for us (a cloud's credentials, a datastore's keys), shared identities, namespaces.
 //! They are read when needed, and kept for a while.
 //!
-//! Holds: many passes cost one request; what somebody mended is seen after [`AGE`] at the latest, and at once after a refusal.
+//! Holds: many passes cost one request; what somebody mended is seen after the time that its reader names, and at once after a refusal.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,9 @@ use hangar_engine::management::{ApiError, Management};
 use tokio::time::Instant;
 
 /// Long enough for the passes of one cluster's creation, short enough that nobody waits for a change to be seen.
-const AGE: Duration = Duration::from_secs(30);
+pub const AGE: Duration = Duration::from_secs(30);
+/// For what is needed in every pass, and asked for again at once when a cloud refuses it.
+pub const CREDENTIALS_AGE: Duration = Duration::from_secs(300);
 
 #[derive(Default)]
 pub struct Unwatched(Mutex<BTreeMap<ObjectKey, (Instant, Arc<Object>)>>);
@@ -23,9 +25,14 @@ impl Unwatched {
     }
 
     /// The object, if it is there; one that is not there is asked for each time.
-    pub async fn get(&self, management: &Management, key: &ObjectKey) -> Result<Option<Arc<Object>>, ApiError> {
-        self.known().retain(|_, (at, _)| at.elapsed() < AGE);
-        let known = self.known().get(key).map(|(_, object)| object.clone());
+    pub async fn get(
+        &self,
+        management: &Management,
+        key: &ObjectKey,
+        age: Duration,
+    ) -> Result<Option<Arc<Object>>, ApiError> {
+        self.known().retain(|_, (at, _)| at.elapsed() < CREDENTIALS_AGE);
+        let known = self.known().get(key).filter(|(at, _)| at.elapsed() < age).map(|(_, object)| object.clone());
         if known.is_some() {
             return Ok(known);
         }

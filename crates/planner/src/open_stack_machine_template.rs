@@ -136,7 +136,7 @@ mod tests {
             ),
             ("nobody asks", json!({ "flavor": "m1.large" }), json!({}), Value::Null),
         ] {
-            let status = planned(&world_of(spec, annotations)).status.unwrap();
+            let status = planned(&world_of(spec, annotations)).status.unwrap_or_default();
             assert_eq!(status["capacity"], expected, "{what}");
             assert_eq!(status["conditions"], Value::Null, "{what}: the kind has none");
         }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hangar_api::{Kind, Object};
 use jiff::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::intent;
 use crate::plan::{Phase, Plan, Progress, Reason};
@@ -179,6 +179,10 @@ fn with_status<P: Planner>(world: &World<P>, phase: Phase, recheck: Option<Durat
     };
     // Between steps nobody reports.
     let status = (steps.is_empty() && P::REPORTS).then(|| report::status::<P>(world, &progress, now));
+    // Of a kind without conditions there may be nothing to say.
+    let is_silent =
+        |status: &Value| P::SHARED == Shared::Never && *status == json!({}) && world.object().get("/status").is_null();
+    let status = status.filter(|status| !is_silent(status));
     Plan { steps, progress, status, recheck, conditions: P::CONDITIONS }
 }
 

@@ -27,6 +27,7 @@ pub use lookup::{network, router, security_group, server_group, subnets};
 pub use project::{Age, Project};
 
 use crate::Context;
+use crate::unwatched::CREDENTIALS_AGE;
 
 /// Makes a transport for a cloud; a simulation has its own.
 pub type Transports = Arc<dyn Fn(&CloudConfig) -> Result<Transport, String> + Send + Sync>;
@@ -244,7 +245,7 @@ fn place(identity: &CloudIdentity, secret: &ObjectKey) -> String {
 }
 
 async fn unwatched(context: &Context, key: &ObjectKey) -> Result<Option<Arc<Object>>, Reason> {
-    let found = context.unwatched.get(context.management(), key).await;
+    let found = context.unwatched.get(context.management(), key, CREDENTIALS_AGE).await;
     found.map_err(|error| Reason::retry("APIServerUnreachable", error.to_string()))
 }
 
