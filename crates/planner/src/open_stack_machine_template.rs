@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_autoscaler_learns_how_large_the_first_machine_will_be() {
+    fn om11_an_autoscaler_learns_how_large_the_first_machine_will_be() {
         for (what, spec, annotations, expected) in [
             (
                 "disk of the flavor",

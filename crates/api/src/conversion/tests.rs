@@ -101,7 +101,7 @@ fn an_old_clusters_flags_follow_the_hub() {
 }
 
 #[test]
-fn openstacks_newest_version_says_the_same_in_groups() {
+fn om10_openstacks_newest_version_says_the_same_in_groups() {
     let newest = Object(json!({
         "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta2", "kind": "OpenStackCluster", "metadata": {"name": "c"},
         "spec": {
@@ -146,7 +146,7 @@ fn openstacks_newest_version_says_the_same_in_groups() {
 
 /// Hosted control planes of others ask for no version, get the newest one, and write the address where v1beta1 has it.
 #[test]
-fn the_address_of_a_hosted_control_plane_is_understood_in_the_newest_version_too() {
+fn om10_the_address_of_a_hosted_control_plane_is_understood_in_the_newest_version_too() {
     let cluster = json!({
         "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1", "kind": "OpenStackCluster", "metadata": {"name": "c"},
         "spec": {"identityRef": {"name": "x", "cloudName": "o"}, "disableAPIServerFloatingIP": true, "apiServerFixedIP": ""},

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shared_identity_is_for_the_namespaces_that_it_selects() {
+    fn om5_a_shared_identity_is_for_the_namespaces_that_it_selects() {
         let namespace = |labels: Value| Object(json!({ "metadata": { "name": "team", "labels": labels } }));
         let labelled = || Some(namespace(json!({ "cloud": "yes" })));
         let plain = || Some(namespace(json!({})));

@@ -39,7 +39,7 @@ fn world_of(spec: &Value, change: impl FnOnce(&mut Facts)) -> World {
 }
 
 #[test]
-fn an_image_is_found_or_made_and_waited_for() {
+fn om7_an_image_is_found_or_made_and_waited_for() {
     let own = |images: Vec<Glance>| move |facts: &mut Facts| facts.own = images;
     type Change = Box<dyn FnOnce(&mut Facts)>;
     let rows: Vec<(&str, Value, Change, &str)> = vec![

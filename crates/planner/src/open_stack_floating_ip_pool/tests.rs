@@ -61,7 +61,7 @@ fn world_of(spec: Value, others: Vec<Value>, there: Vec<Resource>) -> World {
 }
 
 #[test]
-fn each_claim_gets_one_address_and_what_nobody_claims_goes_back() {
+fn om6_each_claim_gets_one_address_and_what_nobody_claims_goes_back() {
     let retain = json!({ "reclaimPolicy": "Retain" });
     let brought = json!({ "preAllocatedFloatingIPs": ["1.1.1.1", "1.1.1.2"] });
     for (what, spec, others, there, expected) in [

@@ -255,7 +255,7 @@ fn a_user_data_secret_of_another_owner_is_not_used() {
 }
 
 #[test]
-fn a_floating_ip_is_claimed_early_and_bound_to_the_first_port() {
+fn om6_a_floating_ip_is_claimed_early_and_bound_to_the_first_port() {
     const IPAM: &str = "ipam.cluster.x-k8s.io/v1beta2";
     let spec = || json!({ "floatingIPPoolRef": { "name": "p", "kind": "OpenStackFloatingIPPool", "apiGroup": "infrastructure.cluster.x-k8s.io" } });
     let claim = |given: Value| {
@@ -442,7 +442,7 @@ fn a_server_that_failed_before_it_ran_is_replaced_and_says_why_until_then() {
 
 /// A fault that stays must not cost a server every half minute for ever.
 #[test]
-fn a_server_that_fails_again_and_again_is_replaced_ever_less_often() {
+fn om9_a_server_that_fails_again_and_again_is_replaced_ever_less_often() {
     let mut made = vec![0];
     let mut now = 0;
     while now < 20_000 {

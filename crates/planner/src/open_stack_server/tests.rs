@@ -29,7 +29,7 @@ fn world_of(spec: &Value) -> World {
 }
 
 #[test]
-fn a_server_comes_with_what_its_spec_says_and_goes_without_a_trace() {
+fn om8_a_server_comes_with_what_its_spec_says_and_goes_without_a_trace() {
     let mut world = world_of(&json!({ "rootVolume": { "sizeGiB": 5 }, "trunk": true }));
     let mut fake = Fake::default();
     for _ in 0..4 {

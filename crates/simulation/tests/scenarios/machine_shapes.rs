@@ -48,7 +48,7 @@ fn counts(simulation: &Simulation) -> [usize; 4] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_machine_with_disks_trunks_and_names_by_filter_comes_grows_and_goes() {
+async fn om2_om3_om4_a_machine_with_disks_trunks_and_names_by_filter_comes_grows_and_goes() {
     let mut simulation = Simulation::new(201);
     simulation.start(None);
     apply(&simulation).await;
@@ -192,7 +192,7 @@ async fn pool_life(seed: u64, hook: Option<StepHook>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn machines_get_floating_ips_from_a_pool_and_give_them_back() {
+async fn om6_machines_get_floating_ips_from_a_pool_and_give_them_back() {
     pool_life(221, None).await;
 }
 
@@ -209,7 +209,7 @@ const ORC: &str = "openstack.k-orc.cloud";
 
 /// An Image that the cloud downloads, one that it has already, and machines that name one of them.
 #[tokio::test(start_paused = true)]
-async fn machines_wait_for_the_image_that_they_name() {
+async fn om7_machines_wait_for_the_image_that_they_name() {
     let mut simulation = Simulation::new(231);
     simulation.start(None);
     let change = |object: &mut Value| {
@@ -254,7 +254,7 @@ async fn machines_wait_for_the_image_that_they_name() {
 
 /// A server that is no Machine: it needs a credential and nothing else of a cluster.
 #[tokio::test(start_paused = true)]
-async fn a_server_of_its_own_comes_and_goes() {
+async fn om8_a_server_of_its_own_comes_and_goes() {
     let mut simulation = Simulation::new(241);
     simulation.start(None);
     simulation.apply_example().await;

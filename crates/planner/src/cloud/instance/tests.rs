@@ -39,7 +39,7 @@ fn ports(fields: Value, resolved: &Resolved) -> Vec<WantedPort> {
 }
 
 #[test]
-fn ports_have_what_the_spec_says_and_our_key() {
+fn om1_ports_have_what_the_spec_says_and_our_key() {
     let resolved = Resolved {
         security_groups: vec![found("mine")],
         ports: vec![
@@ -131,7 +131,7 @@ fn the_server_has_what_the_spec_says_and_our_key() {
 }
 
 #[test]
-fn what_would_replace_our_key_is_refused() {
+fn om1_what_would_replace_our_key_is_refused() {
     for (what, fields, expected) in [
         (
             "value spec",
@@ -154,7 +154,7 @@ fn what_would_replace_our_key_is_refused() {
 }
 
 #[test]
-fn names_that_match_nothing_or_too_much_are_named_with_their_place() {
+fn om4_names_that_match_nothing_or_too_much_are_named_with_their_place() {
     let ambiguous = || Lookup::Ambiguous { wanted: "x".into(), candidates: vec!["a".into(), "b".into()] };
     let port = |change: fn(&mut ResolvedPort, Lookup)| {
         let mut second = ResolvedPort::default();
@@ -185,7 +185,7 @@ fn names_that_match_nothing_or_too_much_are_named_with_their_place() {
 }
 
 #[test]
-fn disks_are_volumes_with_our_key_or_local() {
+fn om2_disks_are_volumes_with_our_key_or_local() {
     let spec = spec(json!({
         "rootVolume": { "sizeGiB": 20, "type": "fast", "availabilityZone": { "from": "Machine" } },
         "additionalBlockDevices": [
@@ -233,7 +233,7 @@ fn a_server_from_an_image_names_it_only_if_it_has_other_disks() {
 }
 
 #[test]
-fn trunks_are_on_the_ports_that_want_one() {
+fn om3_trunks_are_on_the_ports_that_want_one() {
     for (what, fields, expected) in [
         ("none", json!({ "ports": [{}, {}] }), vec![]),
         (
