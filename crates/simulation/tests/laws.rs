@@ -218,6 +218,56 @@ async fn a_name_that_is_used_again_is_found() {
     assert_eq!(broken(&simulation), ["name"]);
 }
 
+/// What belongs to Machine a, as its set makes it; the one that was there before goes.
+async fn make_again(simulation: &Simulation, kind: &str) {
+    let (group, version, spec) = if kind == "OpenStackMachine" {
+        let spec = json!({ "flavor": "m1", "image": { "filter": { "name": "i" } } });
+        ("infrastructure.cluster.x-k8s.io", "v1beta1", spec)
+    } else {
+        ("bootstrap.cluster.x-k8s.io", "v1beta2", json!({ "verbosity": 5 }))
+    };
+    let owner = simulation.management.get(CAPI, "Machine", NAMESPACE, "a").unwrap();
+    let body = json!({
+        "apiVersion": format!("{group}/{version}"), "kind": kind,
+        "metadata": { "name": "a", "ownerReferences": [{
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "name": "a", "uid": owner["metadata"]["uid"], "controller": true,
+        }] },
+        "spec": spec,
+    });
+    let objects = api(simulation, group, version, kind);
+    if objects.get_opt("a").await.unwrap().is_some() {
+        objects.delete("a", &DeleteParams::default()).await.unwrap();
+    }
+    objects.patch("a", &PatchParams::apply(HANGAR), &Patch::Apply(&body)).await.unwrap();
+}
+
+/// Only a second process that could not know yet that the Machine goes is excused.
+#[tokio::test(start_paused = true)]
+async fn what_belongs_to_a_machine_and_is_made_again_is_found() {
+    for (two, goes, late, expected) in [
+        (true, true, 0, vec![]),
+        (true, true, 1_001, vec!["name"]),
+        (true, false, 0, vec!["name"]),
+        (false, true, 0, vec!["name"]),
+    ] {
+        for kind in ["OpenStackMachine", "KubeadmConfig"] {
+            let simulation = world().await;
+            if two {
+                simulation.laws.excuse_two_at_once();
+            }
+            machine(&simulation, "a", false).await;
+            make_again(&simulation, kind).await;
+            simulation.laws.check();
+            if goes {
+                delete(&simulation, "a").await;
+            }
+            tokio::time::sleep(Duration::from_millis(late)).await;
+            make_again(&simulation, kind).await;
+            assert_eq!(broken(&simulation), expected, "{kind}: two {two}, goes {goes}, after {late} ms");
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_hand_on_foreign_things_is_found() {
     let simulation = world().await;

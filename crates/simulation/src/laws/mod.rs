@@ -60,10 +60,12 @@ struct Book {
     keys: BTreeMap<(String, String), BTreeSet<String>>,
     /// Whoever had a name first, by uid.
     names: BTreeMap<ObjectKey, String>,
+    /// Since when an object that is still there is being deleted.
+    going: BTreeMap<ObjectKey, Instant>,
     foreign_objects: BTreeSet<ObjectKey>,
     foreign_resources: BTreeSet<ResourceId>,
     duplicates_excused: bool,
-    rollouts_excused: bool,
+    two_act_at_once: bool,
     /// Where pods run.
     tenants: Option<Tenants>,
 }
@@ -88,10 +90,11 @@ impl Laws {
             cloud: BTreeMap::new(),
             keys: BTreeMap::new(),
             names: BTreeMap::new(),
+            going: BTreeMap::new(),
             foreign_objects: BTreeSet::new(),
             foreign_resources: BTreeSet::new(),
             duplicates_excused: false,
-            rollouts_excused: false,
+            two_act_at_once: false,
             tenants: None,
         })))
     }
@@ -138,9 +141,10 @@ impl Laws {
     }
 
     /// For simulations in which two processes act at once without a Lease: each makes what it does not see yet of the other's, and they write over each
-    /// other's statuses, so that one deletes what is spare by a status that the other one has just changed.
-    pub fn excuse_rollouts(&self) {
-        self.book().rollouts_excused = true;
+    /// other's statuses, so that one deletes what is spare by a status that the other one has just changed. And one completes a Machine that the other one
+    /// has just deleted, under the same names (see `identity`).
+    pub fn excuse_two_at_once(&self) {
+        self.book().two_act_at_once = true;
     }
 
     pub fn are_duplicates_excused(&self) -> bool {
@@ -181,6 +185,11 @@ impl Book {
             && wanted(before) != wanted(after)
         {
             self.earlier.insert(write.key.clone(), (Instant::now(), before.clone()));
+        }
+        if write.after.is_some_and(is_object_deleting) {
+            self.going.entry(write.key.clone()).or_insert_with(Instant::now);
+        } else {
+            self.going.remove(write.key);
         }
         match write.after {
             Some(object) => drop(self.objects.insert(write.key.clone(), object.clone())),

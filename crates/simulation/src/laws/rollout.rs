@@ -15,7 +15,7 @@ const CLUSTER_LABEL: &str = "cluster.x-k8s.io/cluster-name";
 impl Book {
     /// Called before the write is in the view.
     pub(super) fn rollout(&mut self, write: &Write<'_>) {
-        if write.user != HANGAR || write.key.group != GROUP || write.key.kind != "Machine" || self.rollouts_excused {
+        if write.user != HANGAR || write.key.group != GROUP || write.key.kind != "Machine" || self.two_act_at_once {
             return;
         }
         let Some(machine) = write.after.or(write.before) else { return };

@@ -89,7 +89,7 @@ impl Life {
                 life.simulation.start_candidate("other", Some(hook));
             }
             Twin::Acting => {
-                life.simulation.laws.excuse_rollouts();
+                life.simulation.laws.excuse_two_at_once();
                 life.simulation.start(Some(hook));
                 life.simulation.start(None);
             }

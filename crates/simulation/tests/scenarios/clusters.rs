@@ -25,7 +25,7 @@ async fn three_clusters_do_not_get_in_each_others_way() {
 async fn two_processes(seed: u64) -> Simulation {
     let mut simulation = Simulation::new(seed);
     simulation.laws.excuse_duplicates();
-    simulation.laws.excuse_rollouts();
+    simulation.laws.excuse_two_at_once();
     simulation.start(None);
     simulation.start(None);
     simulation.apply_example().await;

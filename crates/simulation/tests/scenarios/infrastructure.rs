@@ -697,7 +697,7 @@ async fn oc11_what_two_processes_make_twice_is_there_once_after_a_while() {
         for seed in 400..406 {
             let mut simulation = Simulation::new(seed);
             simulation.laws.excuse_duplicates();
-            simulation.laws.excuse_rollouts();
+            simulation.laws.excuse_two_at_once();
             simulation.start(None);
             simulation.start(None);
             comes(&simulation, template).await;
