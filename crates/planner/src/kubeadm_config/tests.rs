@@ -164,6 +164,35 @@ fn a_token_that_ended_means_new_data() {
     );
 }
 
+/// B5: everything that can be said at once. `cargo xtask cloud-init` asks the real cloud-init whether it is valid.
+#[test]
+fn b5_what_a_worker_is_told_by_a_full_config() {
+    let spec = json!({
+        "files": [
+            { "path": "/etc/motd", "content": "hello {{ name }}", "owner": "ubuntu:ubuntu", "permissions": "0600", "append": true },
+            { "path": "/etc/blob", "content": "aGVsbG8=", "encoding": "base64" },
+            { "path": "/etc/packed", "content": "H4sIAAAAAAAA/8tIzcnJBwCGphA2BQAAAA==", "encoding": "gzip+base64" },
+        ],
+        "users": [{
+            "name": "admin", "gecos": "An admin", "groups": "sudo, users", "homeDir": "/home/admin", "inactive": false, "shell": "/bin/bash",
+            "passwd": "$6$hash", "primaryGroup": "admin", "lockPassword": false, "sudo": "ALL=(ALL) NOPASSWD:ALL", "sshAuthorizedKeys": ["ssh-ed25519 AAAA"],
+        }],
+        "ntp": { "servers": ["ntp.example.org"], "enabled": true },
+        "diskSetup": {
+            "partitions": [{ "device": "/dev/vdb", "layout": true, "overwrite": false, "tableType": "gpt" }],
+            "filesystems": [{ "device": "/dev/vdb", "filesystem": "ext4", "label": "data", "partition": "auto", "overwrite": false, "extraOpts": ["-F"] }],
+        },
+        "mounts": [["LABEL=data", "/var/lib/data"]],
+        "bootCommands": ["echo boot"], "preKubeadmCommands": ["echo before"], "postKubeadmCommands": ["echo after"], "verbosity": 5,
+        "joinConfiguration": { "nodeRegistration": {
+            "name": "{{ local_hostname }}", "criSocket": "unix:///run/containerd/containerd.sock", "ignorePreflightErrors": ["NumCPU"], "imagePullPolicy": "IfNotPresent",
+        } },
+    });
+    let mut world = world(spec, vec![of_cluster(json!({})), of_machine(json!({}))]);
+    Fake::default().pass(&mut world);
+    insta::assert_snapshot!(user_data(&world));
+}
+
 /// B5.
 #[test]
 fn b5_what_cannot_be_written_is_said() {
