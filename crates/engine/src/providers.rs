@@ -92,7 +92,6 @@ impl Providers {
             (definition.metadata.name.unwrap_or_default(), version)
         };
         while let Some(event) = stream.next().await {
-            eprintln!("{event:?}");
             match event {
                 Ok(watcher::Event::Init) => listed.clear(),
                 Ok(watcher::Event::InitApply(definition)) => {
