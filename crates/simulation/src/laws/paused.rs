@@ -95,6 +95,8 @@ fn only_conditions(write: &Write<'_>) -> bool {
             ["conditions", "observedGeneration", "v1beta2", "deprecated"]
                 .iter()
                 .for_each(|field| drop(status.remove(*field)));
+            // The API server fills in flags of a status that had nothing before.
+            status.retain(|_, value| *value != false);
         }
         if object["status"].as_object().is_none_or(serde_json::Map::is_empty) {
             object["status"] = Value::Null;
