@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::cluster_owner::ClusterOwner;
-use super::resources::oldest;
+use super::resources::first;
 use super::rules::{self, Role};
-use super::{Cloud, CloudCall, ResourceType};
+use super::{Cloud, CloudCall, Owned, ResourceType};
 use crate::plan::Phase;
 use crate::planner::Part;
 use crate::step::Step;
@@ -24,11 +24,14 @@ pub struct SecurityGroups<'a> {
     /// Ranges from which Services are reached.
     pub cidrs: Vec<&'a str>,
     pub api_ports: Vec<u16>,
+    /// Ids that the cluster's status has named to its machines.
+    pub handed_on: Vec<&'a str>,
 }
 
-/// The group for these machines.
-pub fn of(cloud: &Cloud, role: Role) -> Option<&SecurityGroup> {
-    oldest(&cloud.resources.security_groups, role.key_role())
+/// The group for these machines. Of several that which was handed on counts: ports are in it, and it could not be deleted any more.
+pub fn of<'a>(cloud: &'a Cloud, role: Role, handed_on: &[&str]) -> Option<&'a SecurityGroup> {
+    let order = |group: &'a SecurityGroup| (!handed_on.contains(&group.id.as_str()), group.age());
+    first(&cloud.resources.security_groups, role.key_role(), order)
 }
 
 impl SecurityGroups<'_> {
@@ -36,20 +39,23 @@ impl SecurityGroups<'_> {
         Role::NODES.into_iter().chain(self.bastion.then_some(Role::Bastion))
     }
 
+    fn of(&self, role: Role) -> Option<&SecurityGroup> {
+        of(self.cloud, role, &self.handed_on)
+    }
+
     fn delete_of(&self, id: &str) -> Step {
         self.cloud.delete(ResourceType::SecurityGroup, id)
     }
 
-    /// Of two with one key the older one stays: an answer was lost. A bastion's goes with it.
+    /// Of two with one key one stays: an answer was lost. A bastion's goes with it.
     fn surplus(&self) -> Phase {
-        let counts: Vec<&str> =
-            self.roles().filter_map(|role| of(self.cloud, role)).map(|group| group.id.as_str()).collect();
+        let counts: Vec<&str> = self.roles().filter_map(|role| self.of(role)).map(|group| group.id.as_str()).collect();
         let surplus = self.cloud.resources.security_groups.keys().filter(|id| !counts.contains(&id.as_str()));
         Phase::steps(surplus.map(|id| self.delete_of(id)))
     }
 
     fn groups(&self) -> Phase {
-        let missing = self.roles().filter(|role| of(self.cloud, *role).is_none());
+        let missing = self.roles().filter(|role| self.of(*role).is_none());
         Phase::steps(missing.map(|role| {
             self.cloud.step(CloudCall::CreateSecurityGroup(CreateSecurityGroup {
                 name: role.group_name(self.owner.namespace, self.owner.cluster_name),
@@ -60,7 +66,7 @@ impl SecurityGroups<'_> {
     }
 
     fn rules(&self) -> Phase {
-        let id = |role| of(self.cloud, role).map(|group| group.id.as_str());
+        let id = |role| self.of(role).map(|group| group.id.as_str());
         let (Some(control_plane), Some(worker)) = (id(Role::ControlPlane), id(Role::Worker)) else {
             return Phase::Done;
         };
@@ -70,7 +76,7 @@ impl SecurityGroups<'_> {
             cidrs: &self.cidrs,
             api_ports: &self.api_ports,
         };
-        let groups = self.roles().filter_map(|role| Some((role, of(self.cloud, role)?)));
+        let groups = self.roles().filter_map(|role| Some((role, self.of(role)?)));
         Phase::steps(groups.flat_map(|(role, group)| self.rules_of(group, rules::wanted(self.spec, role, &around))))
     }
 
@@ -91,7 +97,7 @@ impl SecurityGroups<'_> {
     }
 
     fn tags(&self) -> Phase {
-        let groups = self.roles().filter_map(|role| of(self.cloud, role));
+        let groups = self.roles().filter_map(|role| self.of(role));
         let tag = |it: &SecurityGroup| self.owner.tag(self.cloud, ResourceType::SecurityGroup, &it.id, &it.tags);
         Phase::steps(groups.filter_map(tag))
     }
@@ -108,5 +114,35 @@ impl Part for SecurityGroups<'_> {
     fn delete(&self, _now: Timestamp) -> Phase {
         let all = self.cloud.resources.security_groups.keys();
         Phase::steps(all.map(|id| self.delete_of(id)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::cloud::Resource;
+    use crate::cloud::tests::cloud;
+    use crate::owner_key::OwnerKey;
+    use crate::testing::at;
+
+    /// A list that was late showed the older one only when machines had ports in the younger one already.
+    #[test]
+    fn of_two_groups_that_which_machines_know_counts() {
+        let group = |id: &str, created: i64| {
+            let description = OwnerKey::new("c", "o", Role::Worker.key_role()).describe("x");
+            let created_at = Some(at(created).to_string());
+            Resource::SecurityGroup(Arc::new(SecurityGroup {
+                id: id.into(),
+                description,
+                created_at,
+                ..SecurityGroup::default()
+            }))
+        };
+        let cloud = cloud(vec![group("older", 0), group("younger", 5)]);
+        for (handed_on, expected) in [(vec![], "older"), (vec!["younger"], "younger"), (vec!["gone"], "older")] {
+            assert_eq!(of(&cloud, Role::Worker, &handed_on).map(|group| group.id.as_str()), Some(expected));
+        }
     }
 }

@@ -168,7 +168,15 @@ pub fn groups(world: &World) -> SecurityGroups<'_> {
         bastion: bastion_enabled(world) || bastion::is_there(world),
         cidrs: subnets(world).into_iter().map(|subnet| subnet.cidr.as_str()).collect(),
         api_ports: api_ports(world),
+        handed_on: handed_on(world),
     }
+}
+
+/// The groups that the status has named: machines have ports in them.
+pub fn handed_on(world: &World) -> Vec<&str> {
+    let fields = ["controlPlaneSecurityGroup", "workerSecurityGroup", "bastionSecurityGroup"];
+    let ids = fields.into_iter().map(|field| world.object().get("/status")[field]["id"].as_str().unwrap_or_default());
+    ids.filter(|id| !id.is_empty()).collect()
 }
 
 /// An address as a network of its own.
