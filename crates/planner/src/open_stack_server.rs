@@ -4,17 +4,13 @@
 
 use std::time::Duration;
 
-use hangar_api::conditions::{Condition, Status};
-use hangar_api::kinds::{
-    OpenStackMachineSpec, OpenStackServer, OpenStackServerStatusResources, OpenStackServerStatusResourcesPort,
-};
+use hangar_api::kinds::{OpenStackMachineSpec, OpenStackServer};
 use hangar_api::{Object, ObjectKey};
 use jiff::Timestamp;
 
 use crate::cloud::instance::{Instance, Resolved, Whole};
 use crate::cloud::{self, Cloud, server};
 use crate::open_stack_machine::UserData;
-use crate::report::{READY, ready};
 use crate::step::Effect;
 use crate::{Absorb, Phase, Phases, Planner, Progress, Report, Shared};
 
@@ -60,8 +56,6 @@ impl Planner for OpenStackServers {
         let server = server::of(cloud);
         let before = world.typed().status.clone().unwrap_or_default();
         let is_ready = progress.is_done() && server.is_some_and(server::is_active) && !world.object().is_deleting();
-        let ports = cloud.resources.ports.keys().map(|id| OpenStackServerStatusResourcesPort { id: id.clone() });
-        let ports: Vec<_> = ports.collect();
         let status = &mut report.status;
         status.ready = is_ready;
         // What was reported before the cloud went silent stays.
@@ -69,15 +63,8 @@ impl Planner for OpenStackServers {
         status.instance_state = server.map(|server| server.status.clone()).or(before.instance_state);
         status.addresses = server.filter(|it| server::is_active(it)).map(server::addresses).or(before.addresses);
         status.resolved = before.resolved;
-        let had = before.resources;
-        status.resources =
-            if ports.is_empty() { had } else { Some(OpenStackServerStatusResources { ports: Some(ports) }) };
-        let mut condition = ready(world.object(), progress);
-        if progress.is_done() && !is_ready {
-            condition = Condition::new(READY, Status::False, "InstanceNotReady", "the server is being built");
-        }
-        report.condition(condition.clone());
-        report.condition(Condition { kind: "InstanceReady".into(), ..condition });
+        status.resources = server::resources(cloud, before.resources);
+        report.conditions.extend(server::conditions(world.object(), progress, is_ready));
     }
 
     fn recheck(_world: &World, _now: Timestamp) -> Option<Duration> {

@@ -150,7 +150,7 @@ impl Filter {
 }
 
 macro_rules! filtered {
-    ($($type:ty),*) => {
+    ($($type:ty $(: $own:item)?),*) => {
         $(impl Filtered for $type {
             fn id(&self) -> &str {
                 &self.id
@@ -167,32 +167,12 @@ macro_rules! filtered {
             fn tags(&self) -> &[String] {
                 &self.tags
             }
+            $($own)?
         })*
     };
 }
 
-filtered!(Network, Router, SecurityGroup);
-
-impl Filtered for Subnet {
-    fn id(&self) -> &str {
-        &self.id
-    }
-    fn name(&self) -> &str {
-        &self.name
-    }
-    fn description(&self) -> &str {
-        &self.description
-    }
-    fn project_id(&self) -> &str {
-        if self.project_id.is_empty() { &self.tenant_id } else { &self.project_id }
-    }
-    fn tags(&self) -> &[String] {
-        &self.tags
-    }
-    fn as_subnet(&self) -> Option<&Subnet> {
-        Some(self)
-    }
-}
+filtered!(Network, Router, SecurityGroup, Subnet: fn as_subnet(&self) -> Option<&Subnet> { Some(self) });
 
 impl Filtered for ServerGroup {
     fn id(&self) -> &str {

@@ -4,14 +4,19 @@
 
 use std::time::Duration;
 
-use hangar_api::kinds::OpenStackServerStatusAddress;
+use hangar_api::Object;
+use hangar_api::conditions::{Condition, Status};
+use hangar_api::kinds::{
+    OpenStackServerStatusAddress, OpenStackServerStatusResources, OpenStackServerStatusResourcesPort,
+};
 use hangar_openstack_types::{CreateServer, Server as Nova};
 use jiff::Timestamp;
 
 use super::resources::oldest;
 use super::{Cloud, CloudCall, ResourceType};
-use crate::plan::{Phase, Reason, Wake};
+use crate::plan::{Phase, Progress, Reason, Wake};
 use crate::planner::Part;
+use crate::report::{READY, ready};
 use crate::step::Step;
 
 /// The role of a server in its owner's key.
@@ -156,4 +161,23 @@ pub fn addresses(server: &Nova) -> Vec<OpenStackServerStatusAddress> {
     }
     list.push(OpenStackServerStatusAddress { r#type: "InternalDNS".into(), address: server.name.clone() });
     list
+}
+
+/// The ports that a status names; what was reported before the cloud went silent stays.
+pub fn resources(
+    cloud: &Cloud,
+    before: Option<OpenStackServerStatusResources>,
+) -> Option<OpenStackServerStatusResources> {
+    let ports = cloud.resources.ports.keys().map(|id| OpenStackServerStatusResourcesPort { id: id.clone() });
+    let ports: Vec<_> = ports.collect();
+    if ports.is_empty() { before } else { Some(OpenStackServerStatusResources { ports: Some(ports) }) }
+}
+
+/// Ready and InstanceReady, which say the same.
+pub fn conditions(object: &Object, progress: &Progress, is_ready: bool) -> [Condition; 2] {
+    let mut condition = ready(object, progress);
+    if progress.is_done() && !is_ready {
+        condition = Condition::new(READY, Status::False, "InstanceNotReady", "the server is being built");
+    }
+    [condition.clone(), Condition { kind: "InstanceReady".into(), ..condition }]
 }

@@ -7,12 +7,8 @@ mod wanted;
 
 use std::time::Duration;
 
-use hangar_api::conditions::{Condition, Status};
 use hangar_api::contract::Foreign;
-use hangar_api::kinds::{
-    Machine, OpenStackClusterStatusInitialization, OpenStackMachine, OpenStackServerStatusResources,
-    OpenStackServerStatusResourcesPort,
-};
+use hangar_api::kinds::{Machine, OpenStackClusterStatusInitialization, OpenStackMachine};
 use hangar_api::names::OPENSTACK_MACHINE_FINALIZER;
 use hangar_api::{Object, Owner, references};
 use hangar_openstack_types::FloatingIp;
@@ -22,7 +18,6 @@ use serde_json::json;
 use crate::cloud::instance::{Resolved, Whole};
 use crate::cloud::{self, Cloud, CloudAnswer, Resource, server};
 use crate::intent;
-use crate::report::{READY, ready};
 use crate::step::Effect;
 use crate::{Absorb, Phase, Phases, Planner, Progress, Report, Shared};
 
@@ -100,19 +95,8 @@ impl Planner for OpenStackMachines {
         // Nova hands out addresses one by one: half of them are of no use to anybody, and each change would be written twice.
         status.addresses =
             server.filter(|server| server::is_active(server)).map(server::addresses).or(before.addresses);
-        let ports = cloud.resources.ports.keys().map(|id| OpenStackServerStatusResourcesPort { id: id.clone() });
-        let ports: Vec<_> = ports.collect();
-        status.resources = if ports.is_empty() {
-            before.resources
-        } else {
-            Some(OpenStackServerStatusResources { ports: Some(ports) })
-        };
-        let mut condition = ready(world.object(), progress);
-        if progress.is_done() && !is_ready {
-            condition = Condition::new(READY, Status::False, "InstanceNotReady", "the server is being built");
-        }
-        report.condition(condition.clone());
-        report.condition(Condition { kind: "InstanceReady".into(), ..condition });
+        status.resources = server::resources(cloud, before.resources);
+        report.conditions.extend(server::conditions(world.object(), progress, is_ready));
     }
 
     fn recheck(_world: &World, _now: Timestamp) -> Option<Duration> {
