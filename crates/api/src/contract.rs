@@ -157,6 +157,17 @@ impl<'a> Foreign<'a> {
         Some(self.object.text("/spec/providerID")).filter(|id| !id.is_empty())
     }
 
+    /// Infrastructure of machine pools: of all its machines.
+    pub fn provider_ids(&self) -> Vec<&'a str> {
+        let ids = self.object.get("/spec/providerIDList").as_array().into_iter().flatten();
+        ids.filter_map(Value::as_str).filter(|id| !id.is_empty()).collect()
+    }
+
+    /// Infrastructure of machine pools: how many machines there are, whether or not they have ids.
+    pub fn pool_replicas(&self) -> Option<i32> {
+        self.object.get("/status/replicas").as_i64().map(|count| count.clamp(0, i32::MAX.into()) as i32)
+    }
+
     /// Infrastructure of machines: type and address.
     pub fn addresses(&self) -> Vec<(String, String)> {
         let addresses = self.object.get("/status/addresses").as_array().into_iter().flatten();

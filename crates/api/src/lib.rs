@@ -72,6 +72,7 @@ pub mod names {
     pub const CLUSTER_FINALIZER: &str = "cluster.cluster.x-k8s.io";
     pub const MACHINE_FINALIZER: &str = "machine.cluster.x-k8s.io";
     pub const MACHINE_SET_FINALIZER: &str = "cluster.x-k8s.io/machineset";
+    pub const MACHINE_POOL_FINALIZER: &str = "machinepool.cluster.x-k8s.io";
     pub const MACHINE_DEPLOYMENT_FINALIZER: &str = "cluster.x-k8s.io/machinedeployment";
     pub const OPENSTACK_CLUSTER_FINALIZER: &str = "openstackcluster.infrastructure.cluster.x-k8s.io";
     pub const OPENSTACK_MACHINE_FINALIZER: &str = "openstackmachine.infrastructure.cluster.x-k8s.io";

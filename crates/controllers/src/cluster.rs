@@ -32,6 +32,17 @@ const PROVIDER: &[&str] = &[
     "/status/conditions[Remediating]",
 ];
 
+/// What counts workers.
+const WORKERS: &[&str] = &[
+    "/spec/replicas",
+    "/status/replicas",
+    "/status/readyReplicas",
+    "/status/availableReplicas",
+    "/status/upToDateReplicas",
+    "/status/conditions[Available]",
+    "/status/conditions[Remediating]",
+];
+
 /// Where nobody else makes a kubeconfig.
 fn authority(cluster: &Object) -> Option<ObjectKey> {
     let has_control_plane = cluster.get("/spec/controlPlaneRef").is_object();
@@ -43,18 +54,8 @@ impl Controller<Context> for Clusters {
     const READS: &'static [Read] = &[
         read(&[reference("/spec/infrastructureRef")], PROVIDER),
         read(&[reference("/spec/controlPlaneRef")], PROVIDER),
-        read(
-            &[members::<kinds::MachineDeployment>()],
-            &[
-                "/spec/replicas",
-                "/status/replicas",
-                "/status/readyReplicas",
-                "/status/availableReplicas",
-                "/status/upToDateReplicas",
-                "/status/conditions[Available]",
-                "/status/conditions[Remediating]",
-            ],
-        ),
+        read(&[members::<kinds::MachineDeployment>()], WORKERS),
+        read(&[members::<kinds::MachinePool>()], WORKERS),
         read(&[members::<kinds::MachineSet>()], &[]),
         read(&[members::<kinds::Machine>()], &["/status/nodeRef"]),
         read(&[named("", "Secret", authority)], &["/data"]),

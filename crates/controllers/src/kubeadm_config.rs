@@ -1,4 +1,4 @@
-//! KubeadmConfig: reads its Machine, the cluster's authority, and how long its token lives.
+//! KubeadmConfig: reads its Machine or MachinePool, the cluster's authority, and how long its token lives.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,7 +8,7 @@ use hangar_engine::reads::{Read, cluster, named, owner, read, reference};
 use hangar_planner::kubeadm_config::approval::{Requested, SigningRequest, user_of};
 use hangar_planner::kubeadm_config::contents::{Contents, wanted};
 use hangar_planner::kubeadm_config::{
-    Facts, KubeadmConfigs, TOKEN_ID_ANNOTATION, awaits_node, bound_token, data_secret, tenant,
+    Facts, KubeadmConfigs, TOKEN_ID_ANNOTATION, awaits_node, bound_token, data_secret, is_of_pool, tenant,
 };
 use hangar_planner::step::ClusterName;
 use hangar_planner::{Reason, World};
@@ -42,6 +42,7 @@ fn signing_request(object: &Object) -> SigningRequest {
 impl Controller<Context> for KubeadmConfigs {
     const READS: &'static [Read] = &[
         read(&[owner::<kinds::Machine>()], &["/status/nodeRef", "/spec/version", "/spec/infrastructureRef"]),
+        read(&[owner::<kinds::MachinePool>()], &["/spec/template/spec/version"]),
         read(&[cluster()], &["/status/initialization", "/spec/controlPlaneEndpoint", "/spec/controlPlaneRef"]),
         // Templates in files ask for its version.
         read(&[cluster(), reference("/spec/controlPlaneRef")], &[]),
@@ -54,8 +55,8 @@ impl Controller<Context> for KubeadmConfigs {
         let secret = world.cluster().and_then(authority).and_then(|key| world.objects.get(&key));
         let trusted = secret.and_then(|secret| secret.secret_text("tls.crt")).unwrap_or_default();
         let mut facts = Facts { ca_hashes: hangar_pki::ca_hashes(&trusted), ca_pem: trusted, ..Facts::default() };
-        // Only until the data is there.
-        if data_secret(world).is_none() && world.cluster().is_some() {
+        // Only until the data is there; that of a pool is written again and again.
+        if (data_secret(world).is_none() || is_of_pool(world)) && world.cluster().is_some() {
             facts.contents = contents(context, world).await?;
         }
         // Only until the node has joined: afterwards the tenant is not asked any more.

@@ -21,6 +21,7 @@ mod kubeadm_config;
 mod machine;
 mod machine_deployment;
 mod machine_health_check;
+mod machine_pool;
 mod machine_set;
 mod manifests;
 mod node_calls;
@@ -57,6 +58,7 @@ use hangar_planner::kubeadm_config::KubeadmConfigs;
 use hangar_planner::machine::Machines;
 use hangar_planner::machine_deployment::MachineDeployments;
 use hangar_planner::machine_health_check::MachineHealthChecks;
+use hangar_planner::machine_pool::MachinePools;
 use hangar_planner::machine_set::MachineSets;
 use hangar_planner::open_stack_cluster::OpenStackClusters;
 use hangar_planner::open_stack_floating_ip_pool::OpenStackFloatingIPPools;
@@ -76,6 +78,7 @@ pub const CONTROLLERS: &[Registration<Context>] = &[
     of::<MachineSets>(),
     of::<Machines>(),
     of::<MachineHealthChecks>(),
+    of::<MachinePools>(),
     of::<KubeadmConfigs>(),
     of::<OpenStackClusters>(),
     of::<OpenStackMachines>(),

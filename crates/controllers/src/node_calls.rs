@@ -19,7 +19,7 @@ const MOST_LETTERS: usize = 500;
 pub async fn delete(client: &Client, name: &str, last_try: bool) -> Result<TenantAnswer, Failure> {
     match api_for(client, &ObjectKey::new("", "Node", "", name)).delete(name, &DeleteParams::default()).await {
         Err(error) if !last_try && !is_not_found(&error) => Err(words(&error)),
-        _ => Ok(TenantAnswer::NodeDeleted),
+        _ => Ok(TenantAnswer::NodeDeleted { name: name.to_owned() }),
     }
 }
 
@@ -37,7 +37,7 @@ pub async fn cordon(
             tenants.absorb(cluster, node.clone());
             Ok(TenantAnswer::NodeCordoned(node))
         }
-        Err(error) if is_not_found(&error) => Ok(TenantAnswer::NodeDeleted),
+        Err(error) if is_not_found(&error) => Ok(TenantAnswer::NodeDeleted { name: name.to_owned() }),
         Err(error) => Err(words(&error)),
     }
 }

@@ -5,17 +5,20 @@ use std::time::Duration;
 use hangar_api::kinds;
 use hangar_engine::pass::Controller;
 use hangar_engine::reads::{Read, cluster, members, read};
-use hangar_openstack::Error;
-use hangar_planner::cloud::{Cloud, CloudIdentity, PROJECT_ANNOTATION, Resources, load_balancer, server};
+use hangar_openstack::{Error, Port};
+use hangar_planner::cloud::{
+    Cloud, CloudIdentity, PROJECT_ANNOTATION, Resources, Uses, has_twins, load_balancer, server,
+};
 use hangar_planner::open_stack_cluster::{
-    Facts, Found, OpenStackClusters, bastion_enabled, is_managed, needs_floating_ips, needs_load_balancers, owner,
+    Facts, Found, OpenStackClusters, bastion_enabled, is_managed, named, needs_floating_ips, needs_load_balancers,
+    owner,
 };
 use hangar_planner::{Reason, World};
 use jiff::Timestamp;
 
 use crate::Context;
 use crate::clouds::instance::{self, FRESH};
-use crate::clouds::{self, Age, Project, Session};
+use crate::clouds::{self, Age, OfOwner, Project, Session};
 
 mod leftovers;
 mod names;
@@ -62,7 +65,8 @@ async fn read_facts(
     if object.annotation(PROJECT_ANNOTATION).is_some() || object.is_deleting() {
         resources = read_resources(session, &project, world).await?;
     }
-    let cloud = Cloud { identity, project: project.name.clone(), resources };
+    let uses = uses(session, &project, world, &resources).await?;
+    let cloud = Cloud { identity, project: project.name.clone(), resources, uses };
     if object.is_deleting() && is_at_work(&cloud.resources, true) {
         return Ok(Facts { cloud, ..Facts::default() });
     }
@@ -77,6 +81,17 @@ async fn read_facts(
     let bastion = names::bastion(session, world, &cloud).await?;
     let zones = session.zones().await?;
     Ok(Facts { cloud, found, bastion, zones: zones.to_vec(), ..Facts::default() })
+}
+
+/// Which of twins count. Machines are asked about only if there are any: an answer was lost, or two processes acted at once.
+async fn uses(session: &Session, project: &Project, world: &Clusters, resources: &Resources) -> Result<Uses, Error> {
+    let mut uses = Uses { named: named(world.object()), ..Uses::default() };
+    if has_twins(&resources.networks) || has_twins(&resources.security_groups) {
+        let _own: OfOwner<Port> = project.resources(&session.cloud, world.object().uid(), Age::Strict(FRESH)).await?;
+        let cluster = world.cluster().map_or("", hangar_api::Object::uid);
+        uses.by_machines = project.used_by_machines(cluster, world.object().uid()).await;
+    }
+    Ok(uses)
 }
 
 /// Only the sorts that this cluster has; all of them when it goes, whatever became of its spec since.

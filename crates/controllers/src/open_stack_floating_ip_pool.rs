@@ -47,6 +47,7 @@ async fn read_facts(
         identity,
         project: project.name.clone(),
         resources: Resources { floating_ips, ..Resources::default() },
+        ..Cloud::default()
     };
     if object.is_deleting() {
         return Ok(Facts { cloud, ..Facts::default() });

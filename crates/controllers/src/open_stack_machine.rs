@@ -81,7 +81,7 @@ async fn read_facts(
 ) -> Result<Facts, Error> {
     let project = context.clouds.project(session).await?;
     let resources = instance::resources(session, &project, world.object(), &world.typed().spec).await?;
-    let cloud = Cloud { identity, project: project.name.clone(), resources };
+    let cloud = Cloud { identity, project: project.name.clone(), resources, ..Cloud::default() };
     if world.object().is_deleting() {
         return Ok(Facts { cloud, ..Facts::default() });
     }

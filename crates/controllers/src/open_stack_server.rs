@@ -45,7 +45,7 @@ async fn read_facts(
     let spec = shared_spec(world.object());
     let project = context.clouds.project(session).await?;
     let resources = instance::resources(session, &project, world.object(), &spec).await?;
-    let cloud = Cloud { identity, project: project.name.clone(), resources };
+    let cloud = Cloud { identity, project: project.name.clone(), resources, ..Cloud::default() };
     // Once there is a server, its names have served their purpose.
     if world.object().is_deleting() || server::of(&cloud).is_some() {
         return Ok(Facts { cloud, spec, ..Facts::default() });

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::StreamExt as _;
-use hangar_api::kinds::{Cluster, ClusterResourceSetBinding, Machine, MachineHealthCheck};
+use hangar_api::kinds::{Cluster, ClusterResourceSetBinding, Machine, MachineHealthCheck, MachinePool};
 use hangar_api::kubeconfig::InlineKubeconfig;
 use hangar_api::{Kind as _, Object, ObjectKey, references};
 use hangar_planner::cluster::Connection;
@@ -327,7 +327,7 @@ fn wake_cluster(cache: &Cache, cluster: &ClusterName, wakes: &mpsc::UnboundedSen
     }
 }
 
-/// The Machine of a Node, or all of the cluster; and whoever checks the health of Nodes.
+/// The Machine of a Node, or all of the cluster; and whoever checks the health of Nodes or counts them.
 fn wake(cache: &Cache, cluster: &ClusterName, node: Option<&Object>, wakes: &mpsc::UnboundedSender<ObjectKey>) {
     for machine in cache.of_cluster(&cluster.namespace, &cluster.name, Machine::GROUP, Machine::KIND) {
         if concerns(&machine, node) {
@@ -340,7 +340,8 @@ fn wake(cache: &Cache, cluster: &ClusterName, node: Option<&Object>, wakes: &mps
     let checks = (MachineHealthCheck::GROUP, MachineHealthCheck::KIND);
     // What a cluster is to have is applied as soon as it answers.
     let binding = (ClusterResourceSetBinding::GROUP, ClusterResourceSetBinding::KIND);
-    for (group, kind) in [Some(checks), Some(binding).filter(|_| node.is_none())].into_iter().flatten() {
+    let pools = (MachinePool::GROUP, MachinePool::KIND);
+    for (group, kind) in [Some(checks), Some(pools), Some(binding).filter(|_| node.is_none())].into_iter().flatten() {
         for concerned in cache.of_cluster(&cluster.namespace, &cluster.name, group, kind) {
             drop(wakes.send(concerned.key()));
         }

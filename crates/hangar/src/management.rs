@@ -75,22 +75,29 @@ pub async fn snapshot(client: &Client, namespace: &str, name: &str) -> Result<Op
     };
     // A deployment that came before its cluster carries no label yet; what comes from one does.
     let labelled = format!("{CLUSTER_NAME_LABEL}={name}");
-    let (infrastructure, control_plane, mut deployments, sets, machines, infrastructure_machines, bootstrap_configs) =
-        tokio::try_join!(
-            referenced(client, &cluster, "/spec/infrastructureRef"),
-            referenced(client, &cluster, "/spec/controlPlaneRef"),
-            list::<kinds::MachineDeployment>(client, namespace, ""),
-            list::<kinds::MachineSet>(client, namespace, &labelled),
-            list::<kinds::Machine>(client, namespace, &labelled),
-            list::<kinds::OpenStackMachine>(client, namespace, &labelled),
-            list::<kinds::KubeadmConfig>(client, namespace, &labelled),
-        )?;
-    deployments.retain(|deployment| deployment.text("/spec/clusterName") == name);
+    let (infrastructure, control_plane) = tokio::try_join!(
+        referenced(client, &cluster, "/spec/infrastructureRef"),
+        referenced(client, &cluster, "/spec/controlPlaneRef"),
+    )?;
+    let (mut deployments, sets, mut pools) = tokio::try_join!(
+        list::<kinds::MachineDeployment>(client, namespace, ""),
+        list::<kinds::MachineSet>(client, namespace, &labelled),
+        list::<kinds::MachinePool>(client, namespace, ""),
+    )?;
+    let (machines, infrastructure_machines, bootstrap_configs) = tokio::try_join!(
+        list::<kinds::Machine>(client, namespace, &labelled),
+        list::<kinds::OpenStackMachine>(client, namespace, &labelled),
+        list::<kinds::KubeadmConfig>(client, namespace, &labelled),
+    )?;
+    for workers in [&mut deployments, &mut pools] {
+        workers.retain(|object| object.text("/spec/clusterName") == name);
+    }
     Ok(Some(Snapshot {
         infrastructure,
         control_plane,
         deployments,
         sets,
+        pools,
         machines,
         infrastructure_machines,
         bootstrap_configs,

@@ -11,7 +11,7 @@ use hangar_api::Object;
 use hangar_api::contract::Foreign;
 use hangar_api::kinds::{
     Cluster, ClusterStatusFailureDomain, ClusterStatusInitialization, ClusterStatusWorkers, Machine, MachineDeployment,
-    MachineSet,
+    MachinePool, MachineSet,
 };
 use hangar_api::names::{CLUSTER_FINALIZER, CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
 use jiff::Timestamp;
@@ -127,15 +127,16 @@ fn initialized(control_plane: &Object) -> bool {
 
 fn delete_workers(world: &World) -> Phase {
     let standalone = |object: &&Object| object.controller().is_none();
-    let deletable = world
-        .all::<MachineDeployment>()
+    let deletable = deployments_and_pools(world)
         .chain(world.all::<MachineSet>().filter(standalone))
         .chain(world.all::<Machine>().filter(standalone));
     let steps: Vec<Step> = deletable.filter_map(intent::delete).collect();
     let machines = world.all::<Machine>().count();
-    let left = world.all::<MachineDeployment>().count() + world.all::<MachineSet>().count() + machines;
+    let pools = world.all::<MachinePool>().count();
+    let left = deployments_and_pools(world).count() + world.all::<MachineSet>().count() + machines;
     if steps.is_empty() && left > 0 {
-        let text = format!("waiting for {machines} Machines to be deleted");
+        let also = if pools > 0 { format!(" and {pools} MachinePools") } else { String::new() };
+        let text = format!("waiting for {machines} Machines{also} to be deleted");
         return Phase::wait("WaitingForWorkersDeletion", text);
     }
     Phase::steps(steps)
@@ -218,9 +219,14 @@ fn failure_domains(infrastructure: &Object) -> Option<Vec<ClusterStatusFailureDo
     Some(listed.collect()).filter(|list: &Vec<_>| !list.is_empty())
 }
 
+/// What has workers and counts them.
+fn deployments_and_pools(world: &World) -> impl Iterator<Item = &Object> {
+    world.all::<MachineDeployment>().chain(world.all::<MachinePool>())
+}
+
 fn workers(world: &World) -> ClusterStatusWorkers {
     let sum = |pointer: &str| {
-        let counts = world.all::<MachineDeployment>().filter_map(|object| object.get(pointer).as_i64());
+        let counts = deployments_and_pools(world).filter_map(|object| object.get(pointer).as_i64());
         Some(counts.fold(0, i64::saturating_add).clamp(0, i32::MAX.into()) as i32)
     };
     ClusterStatusWorkers {

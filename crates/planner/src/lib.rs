@@ -18,6 +18,7 @@ pub mod kubeadm_config;
 pub mod machine;
 pub mod machine_deployment;
 pub mod machine_health_check;
+pub mod machine_pool;
 pub mod machine_set;
 pub mod names;
 pub mod open_stack_cluster;

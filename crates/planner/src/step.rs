@@ -224,7 +224,9 @@ pub enum TenantAnswer {
     },
     TokenDeleted,
     /// Nothing is left of it, or nothing more is tried.
-    NodeDeleted,
+    NodeDeleted {
+        name: String,
+    },
     /// The Node as it is now.
     NodeAdopted(Arc<Object>),
     RequestDecided {
@@ -250,7 +252,7 @@ impl std::fmt::Debug for TenantAnswer {
             Self::Token { .. } => "Token(..)",
             Self::TokenExtended { .. } => "TokenExtended",
             Self::TokenDeleted => "TokenDeleted",
-            Self::NodeDeleted => "NodeDeleted",
+            Self::NodeDeleted { .. } => "NodeDeleted",
             Self::NodeAdopted(_) => "NodeAdopted",
             Self::RequestDecided { .. } => "RequestDecided",
             Self::NodeCordoned(_) => "NodeCordoned",

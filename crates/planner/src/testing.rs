@@ -260,7 +260,7 @@ impl Fake {
             },
             TenantCall::ExtendToken { seconds, .. } => TenantAnswer::TokenExtended { expires: at(self.now + seconds) },
             TenantCall::DeleteToken { .. } => TenantAnswer::TokenDeleted,
-            TenantCall::DeleteNode { .. } => TenantAnswer::NodeDeleted,
+            TenantCall::DeleteNode { name, .. } => TenantAnswer::NodeDeleted { name: name.clone() },
             TenantCall::DecideRequest { name, .. } => TenantAnswer::RequestDecided { name: name.clone() },
             TenantCall::RewriteSecrets { .. } => TenantAnswer::SecretsRewritten { next: None, left: None },
             TenantCall::CordonNode { name } => {

@@ -23,6 +23,7 @@ pub struct Snapshot {
     pub control_plane: Option<Object>,
     pub deployments: Vec<Object>,
     pub sets: Vec<Object>,
+    pub pools: Vec<Object>,
     pub machines: Vec<Object>,
     pub infrastructure_machines: Vec<Object>,
     pub bootstrap_configs: Vec<Object>,
@@ -71,7 +72,7 @@ fn referred(cluster: &Object, field: &str, role: &str, object: Option<&Object>) 
     })
 }
 
-/// MachineDeployments with their machines, then MachineSets that stand alone, then machines that stand alone.
+/// MachineDeployments with their machines, then MachineSets that stand alone, MachinePools, and machines that stand alone.
 fn worker_rows(snapshot: &Snapshot, machines: Vec<&Object>) -> Vec<Row> {
     let mut rest = machines;
     let mut rows = Vec::new();
@@ -88,6 +89,11 @@ fn worker_rows(snapshot: &Snapshot, machines: Vec<&Object>) -> Vec<Row> {
         let (own, others) = rest.into_iter().partition(|machine: &&Object| belongs_to_set(machine, set));
         rest = others;
         rows.push(Row { children: machine_rows(snapshot, own), ..state("", set) });
+    }
+    for pool in by_name(snapshot.pools.iter()) {
+        let (own, others) = rest.into_iter().partition(|machine: &&Object| machine.is_owned_by(pool.uid()));
+        rest = others;
+        rows.push(Row { children: machine_rows(snapshot, own), ..state("", pool) });
     }
     let mut rows = group(rows);
     rows.extend(machine_rows(snapshot, rest));

@@ -54,6 +54,7 @@ fn quickstart() -> Snapshot {
             json!({}),
         )],
         sets: vec![],
+        pools: vec![],
         machines: vec![machine("capi-quickstart-md-0-f5xz7-w54x9", ready("Available", "00:56:40"))],
         infrastructure_machines: vec![],
         bootstrap_configs: vec![],

@@ -140,6 +140,10 @@ impl<T: Owned> List<T> {
         }
     }
 
+    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.by_owner.values().flat_map(BTreeMap::values)
+    }
+
     pub(super) fn of(&self, owner: &str) -> BTreeMap<String, Arc<T>> {
         self.by_owner.get(owner).cloned().unwrap_or_default()
     }

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 pub use lookup::{network, router, security_group, server_group, subnets};
 pub use project::{Age, Project};
+pub use sorts::OfOwner;
 
 use crate::Context;
 use crate::unwatched::CREDENTIALS_AGE;

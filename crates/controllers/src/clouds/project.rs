@@ -12,7 +12,7 @@ use std::time::Duration;
 use hangar_openstack::{
     Cloud, Error, FloatingIp, Member, Network, Port, Router, SecurityGroup, Server, Subnet, Trunk, Volume,
 };
-use hangar_planner::cloud::{LoadBalancerTree, Resource, ResourceType};
+use hangar_planner::cloud::{LoadBalancerTree, Owned as _, Resource, ResourceType};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -134,6 +134,15 @@ impl Project {
 
     pub async fn ports(&self, cloud: &Cloud, owner: &str, age: Age) -> Result<OfOwner<Port>, Error> {
         self.resources(cloud, owner, age).await
+    }
+
+    /// Networks and security groups in which machines of a cluster have ports, as the last list says.
+    pub async fn used_by_machines(&self, cluster: &str, apart_from: &str) -> BTreeSet<String> {
+        let list = self.ports.lock().await;
+        let of_machines = list.all().filter(|port| {
+            port.owner_key().is_some_and(|key| key.cluster_uid == cluster && key.object_uid != apart_from)
+        });
+        of_machines.flat_map(|port| port.security_groups.iter().chain([&port.network_id]).cloned()).collect()
     }
 
     /// The ports that this process made for an owner not longer ago than `age`; nothing if it does not know of any.

@@ -97,7 +97,7 @@ impl Executor for Context {
             "refuse" => Err(Reason::retry("Quota", "Quota exceeded")),
             "conflict" => Err(Reason::retry("Conflict", "somebody was faster")),
             "hang" => std::future::pending().await,
-            "x" => Ok(Effect::Tenant(TenantAnswer::NodeDeleted)),
+            "x" => Ok(Effect::Tenant(TenantAnswer::NodeDeleted { name: "x".into() })),
             _ => act_on_management(&self.passes.management, step).await,
         }
     }

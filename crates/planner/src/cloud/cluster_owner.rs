@@ -1,9 +1,6 @@
 //! Names, descriptions and keys of what belongs to a cluster as a whole, as users of upstream know them.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use super::{Cloud, CloudCall, Owned, ResourceType, oldest};
+use super::{Cloud, CloudCall, ResourceType};
 use crate::owner_key::OwnerKey;
 use crate::step::Step;
 
@@ -42,12 +39,4 @@ impl ClusterOwner<'_> {
         let tags = present.iter().chain(missing).cloned().collect();
         Some(cloud.step(CloudCall::Tag { of, id: id.to_owned(), tags }))
     }
-}
-
-/// Those with a role that an older one has, too: an answer was lost.
-pub fn twins<T: Owned>(cloud: &Cloud, items: &BTreeMap<String, Arc<T>>) -> Vec<Step> {
-    let is_twin = |item: &&Arc<T>| {
-        item.owner_key().and_then(|key| oldest(items, &key.role)).is_some_and(|first| first.id() != item.id())
-    };
-    items.values().filter(is_twin).map(|item| cloud.delete(T::TYPE, item.id())).collect()
 }

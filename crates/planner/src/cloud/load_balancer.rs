@@ -10,7 +10,7 @@ use hangar_openstack_types::{
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::cluster_owner::{ClusterOwner, twins};
+use super::cluster_owner::ClusterOwner;
 use super::{Cloud, CloudCall, LoadBalancerChange, LoadBalancerTree, ResourceType, oldest};
 use crate::plan::Phase;
 use crate::planner::Part;
@@ -260,7 +260,7 @@ impl Part for ApiLoadBalancer<'_> {
     fn build(&self, now: Timestamp) -> Phase {
         self.made()
             .then(|| self.settled(now))
-            .then(|| Phase::steps(twins(self.cloud, &self.cloud.resources.load_balancers)))
+            .then(|| Phase::steps(self.cloud.twins(&self.cloud.resources.load_balancers)))
             .then(|| self.changed())
     }
 

@@ -24,6 +24,9 @@ pub use call::{CloudAnswer, CloudCall, CloudIdentity, LoadBalancerChange};
 pub use filter::Parameter;
 pub use resources::{KEY_METADATA, LoadBalancerTree, Owned, Resource, ResourceType, Resources, has_twins, oldest};
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
 use crate::plan::{Phase, Reason};
 use crate::step::{Effect, Step};
 use crate::world::Absorb;
@@ -37,6 +40,17 @@ pub struct Cloud {
     pub project: String,
     /// What carries the object's key.
     pub resources: Resources,
+    /// Which of its resources others use: of several with one role these count.
+    pub uses: Uses,
+}
+
+/// Ids of resources that may be there twice, because an answer was lost or two processes acted at once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Uses {
+    /// Machines have ports there: they can be deleted only when those are gone.
+    pub by_machines: BTreeSet<String>,
+    /// The status has named them to machines.
+    pub named: BTreeSet<String>,
 }
 
 impl Cloud {
@@ -46,6 +60,25 @@ impl Cloud {
 
     pub fn delete(&self, of: ResourceType, id: &str) -> Step {
         self.step(CloudCall::Delete(of, id.to_owned()))
+    }
+
+    /// Of several resources with one role: what machines use, then what they were told of, then the oldest.
+    pub fn counting<'a, T: Owned>(&self, items: &'a BTreeMap<String, Arc<T>>, role: &str) -> Option<&'a T> {
+        resources::first(items, role, |item| self.rank(item))
+    }
+
+    fn rank<'a, T: Owned>(&self, item: &'a T) -> (bool, bool, (&'a str, &'a str)) {
+        let is_new_to = |ids: &BTreeSet<String>| !ids.contains(item.id());
+        (is_new_to(&self.uses.by_machines), is_new_to(&self.uses.named), item.age())
+    }
+
+    /// Those with a role that another one counts for; not those which machines still use.
+    fn twins<T: Owned>(&self, items: &BTreeMap<String, Arc<T>>) -> Vec<Step> {
+        let is_twin = |item: &&Arc<T>| {
+            let counts = item.owner_key().and_then(|key| self.counting(items, &key.role));
+            counts.is_some_and(|counts| counts.id() != item.id()) && !self.uses.by_machines.contains(item.id())
+        };
+        items.values().filter(is_twin).map(|item| self.delete(T::TYPE, item.id())).collect()
     }
 
     /// The same cloud, with only those resources whose role fits.

@@ -1,15 +1,17 @@
 //! The network of a cluster and its subnets.
-//! Flows: twins go -> network -> subnets -> what changed in them -> tags. Holds: only what carries our key is touched; name servers and pools change in place; a network
+//! Flows: network -> subnets -> what changed in them -> tags; twins go when the router has left them. Holds: only what carries our key is touched; name servers and pools change in place; a network
 //! goes with its subnets, and what of others keeps it is named.
 
 use hangar_openstack_types::{AllocationPool, CreateNetwork, CreateSubnet, Network, Port, Subnet};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::cluster_owner::{ClusterOwner, twins};
-use super::{Cloud, CloudCall, ResourceType, oldest};
+use super::cluster_owner::ClusterOwner;
+use super::resources::first;
+use super::{Cloud, CloudCall, ResourceType};
 use crate::plan::Phase;
 use crate::planner::Part;
+use crate::step::Step;
 
 /// The role of the network in its owner's key.
 pub const ROLE: &str = "network";
@@ -32,7 +34,7 @@ pub struct ManagedNetwork<'a> {
 
 /// The network that counts.
 pub fn of(cloud: &Cloud) -> Option<&Network> {
-    oldest(&cloud.resources.networks, ROLE)
+    cloud.counting(&cloud.resources.networks, ROLE)
 }
 
 /// Its subnets, in the order of the spec.
@@ -43,7 +45,9 @@ pub fn subnets_of(cloud: &Cloud) -> Vec<&Subnet> {
 }
 
 fn subnet(cloud: &Cloud, index: usize) -> Option<&Subnet> {
-    oldest(&cloud.resources.subnets, &subnet_role(index))
+    let network = of(cloud).map(|network| network.id.as_str());
+    let elsewhere = |subnet: &Subnet| network != Some(&subnet.network_id);
+    first(&cloud.resources.subnets, &subnet_role(index), |subnet| (elsewhere(subnet), cloud.rank(subnet)))
 }
 
 fn texts(value: &Value) -> Vec<String> {
@@ -151,6 +155,18 @@ impl ManagedNetwork<'_> {
         Phase::steps(network.into_iter().chain(subnets))
     }
 
+    /// In the network that counts; those of other networks go with them.
+    fn surplus_subnets(&self) -> Vec<Step> {
+        let Some(network) = of(self.cloud) else { return vec![] };
+        let here = self.cloud.resources.subnets.iter().filter(|(_, subnet)| subnet.network_id == network.id);
+        self.cloud.twins(&here.map(|(id, subnet)| (id.clone(), subnet.clone())).collect())
+    }
+
+    /// Networks that came twice, when the router has no interface in them any more.
+    pub fn surplus(&self) -> Phase {
+        Phase::steps(self.cloud.twins(&self.cloud.resources.networks))
+    }
+
     /// A port of somebody else keeps the network; Neutron says so without saying which. Until it is gone the router stays, too: whoever is there may
     /// still need it.
     pub fn kept(&self) -> Phase {
@@ -185,11 +201,9 @@ fn described(port: &Port) -> String {
 
 impl Part for ManagedNetwork<'_> {
     fn build(&self, _now: Timestamp) -> Phase {
-        let resources = &self.cloud.resources;
-        Phase::steps(twins(self.cloud, &resources.networks))
-            .then(|| self.network())
+        self.network()
             .then(|| self.network_changes())
-            .then(|| Phase::steps(twins(self.cloud, &resources.subnets)))
+            .then(|| Phase::steps(self.surplus_subnets()))
             .then(|| self.subnets())
             .then(|| self.changes())
             .then(|| self.tags())

@@ -6,8 +6,9 @@ use hangar_openstack_types::{CreatePort, CreateRouter, FixedIp, GatewayInfo, Net
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::cluster_owner::{ClusterOwner, twins};
-use super::{Cloud, CloudCall, Owned, ResourceType, oldest};
+use super::cluster_owner::ClusterOwner;
+use super::resources::first;
+use super::{Cloud, CloudCall, Owned, ResourceType};
 use crate::plan::Phase;
 use crate::planner::Part;
 use crate::step::Step;
@@ -35,7 +36,7 @@ pub struct ManagedRouter<'a> {
 
 /// Our router.
 pub fn of(cloud: &Cloud) -> Option<&Router> {
-    oldest(&cloud.resources.routers, ROLE)
+    cloud.counting(&cloud.resources.routers, ROLE)
 }
 
 impl ManagedRouter<'_> {
@@ -87,7 +88,15 @@ impl ManagedRouter<'_> {
     }
 
     fn interface(&self, index: usize) -> Option<&Port> {
-        oldest(&self.cloud.resources.ports, &format!("{INTERFACE}{index}"))
+        let role = format!("{INTERFACE}{index}");
+        let ports = &self.cloud.resources.ports;
+        let found = first(ports, &role, |port| (self.is_elsewhere(port), self.cloud.rank(port)));
+        found.filter(|port| !self.is_elsewhere(port))
+    }
+
+    /// In a network that came twice, and is not the one that counts.
+    fn is_elsewhere(&self, port: &Port) -> bool {
+        !self.subnets.is_empty() && !self.subnets.iter().any(|subnet| subnet.network_id == port.network_id)
     }
 
     fn ports(&self) -> Phase {
@@ -119,7 +128,8 @@ impl ManagedRouter<'_> {
     /// Interfaces of a router that is gone, or that is one too many: a port of ours can only have come there by us.
     fn misplaced(&self) -> Phase {
         let Some(router) = self.current() else { return Phase::Done };
-        let apart = self.interface_ports().filter(|port| !port.device_id.is_empty() && port.device_id != router.id);
+        let is_apart = |port: &&Port| port.device_id != router.id || self.is_elsewhere(port);
+        let apart = self.interface_ports().filter(|port| !port.device_id.is_empty()).filter(is_apart);
         Phase::steps(apart.map(|port| self.detach(port)))
     }
 
@@ -134,8 +144,8 @@ impl ManagedRouter<'_> {
     fn surplus(&self) -> Phase {
         let ports = self.interface_ports().filter(|port| port.device_id.is_empty());
         let is_twin = |port: &&Port| {
-            let first = port.owner_key().and_then(|key| oldest(&self.cloud.resources.ports, &key.role));
-            first.is_some_and(|first| first.id != port.id)
+            let counts = (0..self.subnets.len()).any(|index| self.interface(index).is_some_and(|it| it.id == port.id));
+            !counts
         };
         Phase::steps(ports.filter(is_twin).map(|port| self.cloud.delete(ResourceType::Port, &port.id)))
     }
@@ -158,7 +168,7 @@ impl Part for ManagedRouter<'_> {
         }
         self.router()
             .then(|| self.misplaced())
-            .then(|| Phase::steps(twins(self.cloud, &self.cloud.resources.routers)))
+            .then(|| Phase::steps(self.cloud.twins(&self.cloud.resources.routers)))
             .then(|| self.gateway())
             .then(|| self.surplus())
             .then(|| self.ports())

@@ -7,9 +7,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::cluster_owner::ClusterOwner;
-use super::resources::first;
 use super::rules::{self, Role};
-use super::{Cloud, CloudCall, Owned, ResourceType};
+use super::{Cloud, CloudCall, ResourceType};
 use crate::plan::Phase;
 use crate::planner::Part;
 use crate::step::Step;
@@ -24,14 +23,11 @@ pub struct SecurityGroups<'a> {
     /// Ranges from which Services are reached.
     pub cidrs: Vec<&'a str>,
     pub api_ports: Vec<u16>,
-    /// Ids that the cluster's status has named to its machines.
-    pub handed_on: Vec<&'a str>,
 }
 
-/// The group for these machines. Of several that which was handed on counts: ports are in it, and it could not be deleted any more.
-pub fn of<'a>(cloud: &'a Cloud, role: Role, handed_on: &[&str]) -> Option<&'a SecurityGroup> {
-    let order = |group: &'a SecurityGroup| (!handed_on.contains(&group.id.as_str()), group.age());
-    first(&cloud.resources.security_groups, role.key_role(), order)
+/// The group for these machines.
+pub fn of(cloud: &Cloud, role: Role) -> Option<&SecurityGroup> {
+    cloud.counting(&cloud.resources.security_groups, role.key_role())
 }
 
 impl SecurityGroups<'_> {
@@ -40,7 +36,7 @@ impl SecurityGroups<'_> {
     }
 
     fn of(&self, role: Role) -> Option<&SecurityGroup> {
-        of(self.cloud, role, &self.handed_on)
+        of(self.cloud, role)
     }
 
     fn delete_of(&self, id: &str) -> Step {
@@ -50,7 +46,9 @@ impl SecurityGroups<'_> {
     /// Of two with one key one stays: an answer was lost. A bastion's goes with it.
     fn surplus(&self) -> Phase {
         let counts: Vec<&str> = self.roles().filter_map(|role| self.of(role)).map(|group| group.id.as_str()).collect();
-        let surplus = self.cloud.resources.security_groups.keys().filter(|id| !counts.contains(&id.as_str()));
+        let used = &self.cloud.uses.by_machines;
+        let is_surplus = |id: &&String| !counts.contains(&id.as_str()) && !used.contains(*id);
+        let surplus = self.cloud.resources.security_groups.keys().filter(is_surplus);
         Phase::steps(surplus.map(|id| self.delete_of(id)))
     }
 
@@ -122,8 +120,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::cloud::Resource;
     use crate::cloud::tests::cloud;
+    use crate::cloud::{Resource, Uses};
     use crate::owner_key::OwnerKey;
     use crate::testing::at;
 
@@ -140,9 +138,17 @@ mod tests {
                 ..SecurityGroup::default()
             }))
         };
-        let cloud = cloud(vec![group("older", 0), group("younger", 5)]);
-        for (handed_on, expected) in [(vec![], "older"), (vec!["younger"], "younger"), (vec!["gone"], "older")] {
-            assert_eq!(of(&cloud, Role::Worker, &handed_on).map(|group| group.id.as_str()), Some(expected));
+        let table = [
+            (&[] as &[&str], &[] as &[&str], "older"),
+            (&["younger"], &[], "younger"),
+            (&["gone"], &[], "older"),
+            (&["older"], &["younger"], "younger"),
+        ];
+        for (named, used, expected) in table {
+            let mut cloud = cloud(vec![group("older", 0), group("younger", 5)]);
+            let ids = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect();
+            cloud.uses = Uses { named: ids(named), by_machines: ids(used) };
+            assert_eq!(of(&cloud, Role::Worker).map(|group| group.id.as_str()), Some(expected));
         }
     }
 }

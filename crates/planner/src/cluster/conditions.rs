@@ -6,9 +6,8 @@
 use hangar_api::Object;
 use hangar_api::conditions::{Condition, Part, Polarity, Status, aggregate, find, mirror, summarize};
 use hangar_api::contract::Foreign;
-use hangar_api::kinds::MachineDeployment;
 
-use super::{Connection, World, control_plane, has_control_plane, infrastructure, was_there};
+use super::{Connection, World, control_plane, deployments_and_pools, has_control_plane, infrastructure, was_there};
 use crate::Progress;
 use crate::report::{DELETING, PAUSED, present};
 
@@ -92,12 +91,11 @@ fn available(world: &World, progress: &Progress, parts: &[&Condition]) -> Condit
 }
 
 fn workers(world: &World) -> Condition {
+    let name = |object: &Object| format!("{} {}", object.kind(), object.name());
     let theirs: Vec<(String, Vec<Condition>)> =
-        world.all::<MachineDeployment>().map(|object| (object.name().to_owned(), present(object))).collect();
-    let parts: Vec<(String, Option<&Condition>)> = theirs
-        .iter()
-        .map(|(name, conditions)| (format!("MachineDeployment {name}"), find(conditions, AVAILABLE)))
-        .collect();
+        deployments_and_pools(world).map(|object| (name(object), present(object))).collect();
+    let parts: Vec<(String, Option<&Condition>)> =
+        theirs.iter().map(|(name, conditions)| (name.clone(), find(conditions, AVAILABLE))).collect();
     aggregate("WorkersAvailable", &parts)
 }
 
@@ -145,7 +143,7 @@ fn going_on(world: &World, kind: &str) -> Condition {
         let own = Foreign::new(plane).condition(kind);
         own.map_or_else(|| counts(kind, &plane_counts(plane)), |own| own.is_true())
     });
-    let deployments = world.all::<MachineDeployment>().filter(|it| match kind {
+    let deployments = deployments_and_pools(world).filter(|it| match kind {
         REMEDIATING => find(&present(it), kind).is_some_and(Condition::is_true),
         _ => counts(kind, &worker_counts(it)),
     });

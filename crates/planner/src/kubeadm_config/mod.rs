@@ -1,6 +1,7 @@
 //! KubeadmConfig: the user-data by which a new server becomes a node.
 //! Flows: control plane is there -> bootstrap token -> cloud-config or Ignition -> Secret -> the token lives until the node has joined, and is deleted then. Holds:
-//! the token is kept nowhere but in the user-data, and good for one name where that is known; user text (jinja included) arrives untouched.
+//! the token is kept nowhere but in the user-data, and good for one name where that is known; user text (jinja included) arrives untouched. Machines of a
+//! MachinePool come at any time: its token is replaced by another one before it ends, for as long as the pool is there.
 
 pub mod approval;
 mod cloud_config;
@@ -22,10 +23,10 @@ use base64::engine::general_purpose::STANDARD;
 use contents::Contents;
 use hangar_api::conditions::{Condition, Status};
 use hangar_api::contract::Foreign;
-use hangar_api::kinds::{KubeadmConfig, KubeadmConfigStatusInitialization, Machine};
+use hangar_api::kinds::{KubeadmConfig, KubeadmConfigStatusInitialization, Machine, MachinePool};
 use hangar_api::names::{CLUSTER_NAME_LABEL, SECRET_TYPE};
 use hangar_api::{KubeVersion, Object};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use approval::SigningRequest;
@@ -42,6 +43,8 @@ type World = crate::World<KubeadmConfigs>;
 
 /// How long a token lives if nobody keeps it alive: a leaked one is soon worthless.
 pub const TOKEN_SECONDS: i64 = 900;
+/// The same for the token of a MachinePool: a machine may be started with data that was read a while ago.
+pub const POOL_TOKEN_SECONDS: i64 = 4 * 3600;
 /// Nova takes 65535 bytes of base64.
 const LARGEST: usize = 65_535 / 4 * 3;
 /// Which token is in the user-data, so that it can be kept alive without reading the data.
@@ -108,7 +111,7 @@ impl Planner for KubeadmConfigs {
             .facts()
             .then(control_plane)
             .then(supported)
-            .then(token)
+            .then_at(token)
             .then(user_data)
             .then(requests)
             .then_at(keep_token)
@@ -133,6 +136,19 @@ fn machine(world: &World) -> Option<&Object> {
     world.owner::<Machine>()
 }
 
+fn pool(world: &World) -> Option<&Object> {
+    world.owner::<MachinePool>()
+}
+
+/// Whether its data is for machines that may come at any time.
+pub fn is_of_pool(world: &World) -> bool {
+    pool(world).is_some()
+}
+
+fn token_seconds(world: &World) -> i64 {
+    if is_of_pool(world) { POOL_TOKEN_SECONDS } else { TOKEN_SECONDS }
+}
+
 /// The Secret of this config; one of the same name that belongs to somebody else is not it.
 pub fn data_secret(world: &World) -> Option<&Object> {
     named_secret(world).filter(|secret| secret.is_owned_by(world.object().uid()))
@@ -142,9 +158,10 @@ fn named_secret(world: &World) -> Option<&Object> {
     world.named("", "Secret", world.object().name())
 }
 
-/// Whether the token is still needed: the node is on its way.
+/// Whether the token is still needed: the node is on its way, or others may come.
 pub fn awaits_node(world: &World) -> bool {
-    machine(world).is_some_and(|machine| !machine.is_deleting() && !has_joined(machine))
+    pool(world).is_some_and(|pool| !pool.is_deleting())
+        || machine(world).is_some_and(|machine| !machine.is_deleting() && !has_joined(machine))
 }
 
 fn has_joined(machine: &Object) -> bool {
@@ -156,9 +173,9 @@ pub fn tenant(world: &World) -> ClusterName {
 }
 
 fn owner(world: &World) -> Phase {
-    match (machine(world), world.cluster()) {
+    match (machine(world).or(pool(world)), world.cluster()) {
         (Some(_), Some(_)) => Phase::Done,
-        (None, _) => Phase::wait("WaitingForMachine", "no Machine owns it yet"),
+        (None, _) => Phase::wait("WaitingForMachine", "no Machine or MachinePool owns it yet"),
         (_, None) => Phase::wait("WaitingForCluster", "its Cluster is not there yet"),
     }
 }
@@ -202,23 +219,37 @@ fn supported(world: &World) -> Phase {
 }
 
 fn version(world: &World) -> Option<KubeVersion> {
-    KubeVersion::parse(machine(world).map_or("", |machine| machine.text("/spec/version")))
+    let of_pool = || pool(world).map_or("", |pool| pool.text("/spec/template/spec/version"));
+    KubeVersion::parse(machine(world).map_or_else(of_pool, |machine| machine.text("/spec/version")))
+}
+
+/// The second half of its life has begun, and it is not one that is kept alive.
+fn is_to_be_replaced(world: &World, now: Timestamp) -> bool {
+    let half = SignedDuration::from_secs(POOL_TOKEN_SECONDS / 2);
+    let is_old = |expires: Timestamp| expires.duration_since(now) <= half;
+    pool(world).is_some() && awaits_node(world) && world.facts.token_expires.is_some_and(is_old)
 }
 
 /// B3.
-fn token(world: &World) -> Phase {
+fn token(world: &World, now: Timestamp) -> Phase {
     let is_needed = discovery::needs_token(world.object().get("/spec"));
-    if data_secret(world).is_some() || world.facts.token.is_some() || !is_needed {
+    let is_due = data_secret(world).is_none() || is_to_be_replaced(world, now);
+    if !is_due || world.facts.token.is_some() || !is_needed {
         return Phase::Done;
     }
-    let call = TenantCall::CreateToken { seconds: TOKEN_SECONDS, node: node_name(world) };
+    let call = TenantCall::CreateToken { seconds: token_seconds(world), node: node_name(world) };
     Phase::Steps(vec![Step::Tenant { cluster: tenant(world), call }])
 }
 
 fn user_data(world: &World) -> Phase {
     let token = world.facts.token.as_ref();
     let spec = world.object().get("/spec");
-    if data_secret(world).is_some() || (token.is_none() && discovery::needs_token(spec)) {
+    let written = data_secret(world);
+    let is_written = written.is_some_and(|secret| {
+        let is_in = |token: &Token| secret.annotation(TOKEN_ID_ANNOTATION) == Some(&token.id);
+        !is_of_pool(world) || !awaits_node(world) || token.is_none_or(is_in)
+    });
+    if is_written || (token.is_none() && discovery::needs_token(spec)) {
         return Phase::Done;
     }
     let Some(endpoint) = world.cluster().and_then(|cluster| Foreign::new(cluster).endpoint()) else {
@@ -237,7 +268,14 @@ fn user_data(world: &World) -> Phase {
         Ok(text) => {
             // A server may have been started with what another process of Hangar has written, and its token is the one that counts.
             let secret = intent::owned(secret(world, token, &text), &world.object().as_owner(true));
-            Phase::Steps(vec![Step::CreateOnce(secret)])
+            match written {
+                None => Phase::Steps(vec![Step::CreateOnce(secret)]),
+                Some(old) => {
+                    let annotations = secret.get("/metadata/annotations");
+                    let fields = json!({ "metadata": { "annotations": annotations }, "data": secret.get("/data") });
+                    Phase::steps(intent::touch(old, fields))
+                }
+            }
         }
         Err(message) => Phase::blocked("InvalidConfiguration", message),
     }
@@ -297,13 +335,15 @@ fn keep_token(world: &World, now: Timestamp) -> Phase {
     let (Some(secret), true) = (data_secret(world), awaits_node(world)) else { return Phase::Done };
     // A token of the user's own is the user's.
     let Some(id) = secret.annotation(TOKEN_ID_ANNOTATION).map(str::to_owned) else { return Phase::Done };
-    let half = Duration::from_secs(TOKEN_SECONDS as u64 / 2);
+    let half = Duration::from_secs(token_seconds(world).unsigned_abs() / 2);
     match world.facts.token_expires {
         Some(expires) if expires.duration_since(now) > half.try_into().unwrap_or_default() => {
             let left = expires.duration_since(now) - half.try_into().unwrap_or_default();
             let wake = Duration::from_secs(u64::try_from(left.as_secs()).unwrap_or(0) + 1);
             Phase::wait_for("WaitingForNode", "waiting for the node to join", wake)
         }
+        // Its successor could not be made.
+        Some(_) if pool(world).is_some() => Phase::Done,
         Some(_) => {
             let call = TenantCall::ExtendToken { id, seconds: TOKEN_SECONDS };
             Phase::Steps(vec![Step::Tenant { cluster: tenant(world), call }])
@@ -315,9 +355,9 @@ fn keep_token(world: &World, now: Timestamp) -> Phase {
 
 /// Whoever reads the user-data later, such as a pod that asks the metadata service, finds a token that opens nothing.
 fn delete_token(world: &World) -> Phase {
-    let joined =
-        machine(world).is_some_and(has_joined) && world.cluster().is_some_and(|cluster| !cluster.is_deleting());
-    let Some(secret) = data_secret(world).filter(|_| joined) else { return Phase::Done };
+    let is_over = machine(world).is_some_and(has_joined) || pool(world).is_some_and(Object::is_deleting);
+    let stays = world.cluster().is_some_and(|cluster| !cluster.is_deleting());
+    let Some(secret) = data_secret(world).filter(|_| is_over && stays) else { return Phase::Done };
     let Some(id) = secret.annotation(TOKEN_ID_ANNOTATION) else { return Phase::Done };
     if world.facts.token_deleted {
         let done = json!({ "metadata": { "annotations": { TOKEN_ID_ANNOTATION: null } } });

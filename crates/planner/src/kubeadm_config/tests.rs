@@ -54,7 +54,7 @@ fn b1_b2_each_phase_says_what_it_does_or_waits_for() {
     let not = |fields| vec![of_cluster(fields), m()];
     let secret = |owners: Value| object("v1", "Secret", "k", json!({ "metadata": { "ownerReferences": owners } }));
     for (what, world, expected) in [
-        ("no Machine", world(json!({}), vec![]), "wait WaitingForMachine: no Machine owns it yet"),
+        ("no Machine", world(json!({}), vec![]), "wait WaitingForMachine: no Machine or MachinePool owns it yet"),
         ("no Cluster", world(json!({}), vec![m()]), "wait WaitingForCluster: its Cluster is not there yet"),
         (
             "somebody else's Secret",
@@ -116,6 +116,51 @@ fn b3_the_token_lives_until_the_node_has_joined_and_no_longer() {
     fake.pass(&mut going);
     going.objects.insert(shared(of_machine(json!({ "metadata": { "deletionTimestamp": "x" } }))));
     assert_eq!(said(&plan_at(&going, 5000)), "done", "what goes needs no token");
+}
+
+#[test]
+fn b3_the_token_of_a_pool_is_replaced_in_its_second_half_and_goes_with_the_pool() {
+    let pool = |fields: Value| {
+        let mut pool = object(
+            CORE,
+            "MachinePool",
+            "mp",
+            json!({ "spec": { "clusterName": "c", "template": { "spec": { "version": "v1.34.4" } } } }),
+        );
+        merge(&mut pool, &fields);
+        pool
+    };
+    let world = world(json!({}), vec![of_cluster(json!({})), pool(json!({}))]);
+    let mut world = changed(world, |own| own["metadata"]["ownerReferences"] = owner(CORE, "MachinePool", "mp"));
+    let mut fake = Fake::default();
+    let plan = fake.pass(&mut world);
+    assert_eq!(fake.done, ["c: CreateToken { seconds: 14400, node: None }", "create Secret n/k"]);
+    assert_eq!(plan.progress.reason().unwrap().wake, crate::Wake::After(Duration::from_secs(7201)));
+    assert!(user_data(&world).contains("abcdef.0123456789abcdef"));
+    // Another token is in the data by now, and half of its time is over.
+    let mut old = data_secret(&world).unwrap().clone();
+    old.0["metadata"]["annotations"][TOKEN_ID_ANNOTATION] = "zzzzzz".into();
+    old.0["data"]["value"] = STANDARD.encode("old").into();
+    world.objects.insert(std::sync::Arc::new(old));
+    (world.facts.token, world.facts.token_expires) = (None, Some(at(14_400)));
+    fake.done.clear();
+    fake.now = 7_199;
+    fake.pass(&mut world);
+    assert!(fake.done.is_empty(), "{:?}", fake.done);
+    fake.now = 7_200;
+    let plan = fake.pass(&mut world);
+    assert!(
+        fake.done[0].starts_with("c: CreateToken") && fake.done[1].starts_with("patch Secret n/k"),
+        "{:?}",
+        fake.done
+    );
+    assert!(user_data(&world).contains("abcdef.0123456789abcdef"));
+    assert_eq!(plan.progress.reason().unwrap().wake, crate::Wake::After(Duration::from_secs(7201)));
+    // Nobody comes any more.
+    world.objects.insert(shared(pool(json!({ "metadata": { "deletionTimestamp": "x" } }))));
+    fake.done.clear();
+    fake.pass(&mut world);
+    assert_eq!(fake.done[0], r#"c: DeleteToken { id: "abcdef" }"#);
 }
 
 #[test]

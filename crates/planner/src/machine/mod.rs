@@ -99,7 +99,7 @@ pub struct NodeLoad {
 impl Absorb for Facts {
     fn absorb(&mut self, effect: &Effect) {
         match effect {
-            Effect::Tenant(TenantAnswer::NodeDeleted) => self.tenant = Tenant::NoNode,
+            Effect::Tenant(TenantAnswer::NodeDeleted { .. }) => self.tenant = Tenant::NoNode,
             Effect::Tenant(TenantAnswer::NodeAdopted(node) | TenantAnswer::NodeCordoned(node)) => {
                 self.tenant = Tenant::Node(node.clone());
             }

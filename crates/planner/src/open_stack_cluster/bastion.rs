@@ -17,7 +17,7 @@ use crate::planner::Part;
 use crate::{Phase, intent};
 
 use super::World;
-use super::parts::{bastion_enabled, external, handed_on, network, owner, spec};
+use super::parts::{bastion_enabled, external, network, owner, spec};
 
 /// The metadata entry of its server that says which spec it was made from.
 pub const FINGERPRINT_METADATA: &str = "hangar-spec";
@@ -85,8 +85,7 @@ fn with_whole<T>(world: &World, what: impl FnOnce(&Whole<'_>) -> T) -> T {
         object_uid: owner.object_uid,
         network_id: network(world).map_or("", |network| &network.id),
         subnet_ids: vec![],
-        managed_group: security_groups::of(&world.facts.cloud, Role::Bastion, &handed_on(world))
-            .map_or("", |group| &group.id),
+        managed_group: security_groups::of(&world.facts.cloud, Role::Bastion).map_or("", |group| &group.id),
         zone: spec(world)["bastion"]["availabilityZone"].as_str().unwrap_or_default(),
         tags: world.typed().spec.tags.clone().unwrap_or_default(),
         user_data: None,

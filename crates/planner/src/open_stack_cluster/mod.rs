@@ -25,7 +25,7 @@ use crate::{Absorb, Phase, Phases, Planner, Progress, Report, Shared};
 pub use bastion::FINGERPRINT_METADATA;
 pub use endpoint::API_ADDRESS_ANNOTATION;
 pub use leftovers::{DELETE_ANNOTATION, Leftover, LeftoverSort};
-pub use parts::{bastion_enabled, is_managed, needs_floating_ips, needs_load_balancers, wants_external};
+pub use parts::{bastion_enabled, is_managed, named, needs_floating_ips, needs_load_balancers, wants_external};
 
 pub struct OpenStackClusters;
 
@@ -98,6 +98,7 @@ impl Planner for OpenStackClusters {
             .then(project)
             .part(parts::network_part)
             .part(parts::router_part)
+            .then(parts::surplus)
             .part(parts::groups)
             .then_at(endpoint::balancer)
             .then_at(endpoint::address)
@@ -139,6 +140,7 @@ fn infrastructure(world: &World, now: Timestamp) -> Phase {
         .then(|| project(world))
         .then(|| parts::network_part(world).build(now))
         .then(|| parts::router_part(world).build(now))
+        .then(|| parts::surplus(world))
         .then(|| parts::groups(world).build(now))
         .then(|| endpoint::balancer(world, now))
         .then(|| endpoint::address(world, now))

@@ -1,5 +1,6 @@
 //! The parts of a cluster in its cloud, from its spec and what was found.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use hangar_api::Object;
@@ -168,15 +169,24 @@ pub fn groups(world: &World) -> SecurityGroups<'_> {
         bastion: bastion_enabled(world) || bastion::is_there(world),
         cidrs: subnets(world).into_iter().map(|subnet| subnet.cidr.as_str()).collect(),
         api_ports: api_ports(world),
-        handed_on: handed_on(world),
     }
 }
 
-/// The groups that the status has named: machines have ports in them.
-pub fn handed_on(world: &World) -> Vec<&str> {
-    let fields = ["controlPlaneSecurityGroup", "workerSecurityGroup", "bastionSecurityGroup"];
-    let ids = fields.into_iter().map(|field| world.object().get("/status")[field]["id"].as_str().unwrap_or_default());
-    ids.filter(|id| !id.is_empty()).collect()
+/// What the status has named to machines.
+pub fn named(object: &Object) -> BTreeSet<String> {
+    let places = [
+        "/status/network/id",
+        "/status/router/id",
+        "/status/controlPlaneSecurityGroup/id",
+        "/status/workerSecurityGroup/id",
+        "/status/bastionSecurityGroup/id",
+    ];
+    places.map(|place| object.text(place).to_owned()).into_iter().filter(|id| !id.is_empty()).collect()
+}
+
+/// What came twice goes when nothing hangs on it any more.
+pub fn surplus(world: &World) -> crate::Phase {
+    if is_managed(world) { network_part(world).part.surplus() } else { crate::Phase::Done }
 }
 
 /// An address as a network of its own.

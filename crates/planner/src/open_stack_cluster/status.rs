@@ -93,7 +93,7 @@ fn describe(world: &World, before: OpenStackClusterStatus) -> OpenStackClusterSt
         return OpenStackClusterStatus { conditions: None, ..before };
     };
     let group = |role| {
-        security_groups::of(&facts.cloud, role, &parts::handed_on(world))
+        security_groups::of(&facts.cloud, role)
             .map(|group| OpenStackClusterStatusWorkerSecurityGroup { id: group.id.clone(), name: group.name.clone() })
     };
     OpenStackClusterStatus {

@@ -17,6 +17,8 @@ use crate::history::{Action, Deed, History, Twin};
 
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 const PATIENCE: Duration = Duration::from_secs(3600);
+/// After which a Machine without a Node is replaced.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(1200);
 
 /// How much happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,7 +52,7 @@ pub async fn live(history: &History) -> Counts {
         life.act(action).await;
     }
     life.calm(history).await;
-    life.everything_is_as_wanted().await;
+    life.everything_is_as_wanted(history).await;
     life.end().await
 }
 
@@ -277,7 +279,11 @@ impl Life {
         names.find(|name| name.starts_with(&format!("{cluster}-")))
     }
 
-    async fn everything_is_as_wanted(&self) {
+    async fn everything_is_as_wanted(&self, history: &History) {
+        if history.troubles.twin == Twin::Acting {
+            self.simulation.wait(STARTUP_TIMEOUT).await;
+            self.replace_what_never_joined();
+        }
         self.simulation
             .until_within(PATIENCE, "everything is as people want it", || {
                 self.wishes.iter().all(|wish| self.is_granted(wish))
@@ -290,6 +296,18 @@ impl Life {
                     self.simulation.there_twice().is_empty()
                 })
                 .await;
+        }
+    }
+
+    /// Two processes that act at once may start two servers of one name, and delete the one whose Node has joined: the other one stays out. What a health check
+    /// does after a while, its user does here.
+    fn replace_what_never_joined(&self) {
+        for machine in self.simulation.machines() {
+            let name = machine["metadata"]["name"].as_str().unwrap_or_default();
+            let wanted = self.wishes.iter().any(|wish| wish.is_there && machine["spec"]["clusterName"] == *wish.name);
+            if wanted && machine["status"]["nodeRef"].is_null() {
+                self.simulation.management.delete(CAPI, "Machine", NAMESPACE, name);
+            }
         }
     }
 

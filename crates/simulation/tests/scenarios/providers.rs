@@ -142,3 +142,99 @@ async fn a_provider_of_the_new_contract_gives_clusters_and_machines() {
 async fn a_provider_of_the_old_contract_gives_clusters_and_machines_across_a_restart() {
     lifecycle(332, Contract::Old, true).await;
 }
+
+/// One look of a provider of pools: as many machines as are wanted, each of which joins.
+fn provide_pool(simulation: &Simulation, contract: Contract) {
+    let Some(pool) = simulation.management.get(GROUP, "MyMachinePool", NAMESPACE, "mine") else { return };
+    let Some(owner) = simulation.management.get(CAPI, "MachinePool", NAMESPACE, "mine") else { return };
+    if !pool["metadata"]["ownerReferences"].is_array() || pool["metadata"]["deletionTimestamp"].is_string() {
+        return;
+    }
+    let ids: Vec<String> =
+        (0..owner["spec"]["replicas"].as_u64().unwrap()).map(|number| format!("my://pool-{number}")).collect();
+    if pool["spec"]["providerIDList"] != json!(ids) {
+        simulation.management.edit(GROUP, "MyMachinePool", NAMESPACE, "mine", |pool| {
+            contract.provisioned(pool);
+            pool["spec"]["providerIDList"] = json!(ids);
+            pool["status"]["replicas"] = ids.len().into();
+        });
+    }
+    for (number, id) in ids.iter().enumerate() {
+        for api in simulation.tenants.apis() {
+            let name = format!("pool-{number}");
+            if api.get("", "Node", "", &name).is_none() {
+                api.put(json!({
+                    "apiVersion": "v1", "kind": "Node", "metadata": { "name": name }, "spec": { "providerID": id },
+                    "status": { "conditions": [{ "type": "Ready", "status": "True" }], "nodeInfo": { "kubeletVersion": "v1.28.10" } },
+                }));
+            }
+        }
+    }
+}
+
+/// A pool of another provider: bootstrap data, Nodes, another size, new data in time, and away with it.
+async fn pool(seed: u64, contract: Contract) {
+    let mut simulation = Simulation::new(seed);
+    simulation.start(None);
+    contract.define(&simulation, "MyMachinePool");
+    simulation.management.put(contract.object("MyMachinePool", "mine", json!({})));
+    simulation.apply_example().await;
+    simulation
+        .apply(&json!({
+            "apiVersion": "bootstrap.cluster.x-k8s.io/v1beta2", "kind": "KubeadmConfig",
+            "metadata": { "name": "mine", "namespace": NAMESPACE }, "spec": { "preKubeadmCommands": ["true"] },
+        }))
+        .await;
+    let reference = |group: &str, kind: &str| json!({ "apiGroup": group, "kind": kind, "name": "mine" });
+    simulation
+        .apply(&json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "MachinePool", "metadata": { "name": "mine", "namespace": NAMESPACE },
+            "spec": { "clusterName": CLUSTER, "replicas": 3, "template": { "spec": {
+                "clusterName": CLUSTER, "version": "v1.28.10",
+                "bootstrap": { "configRef": reference("bootstrap.cluster.x-k8s.io", "KubeadmConfig") },
+                "infrastructureRef": reference(GROUP, "MyMachinePool") } } },
+        }))
+        .await;
+    let of_pool = |simulation: &Simulation| simulation.management.get(CAPI, "MachinePool", NAMESPACE, "mine");
+    let has = |simulation: &Simulation, nodes: usize| {
+        provide_pool(simulation, contract);
+        of_pool(simulation).is_some_and(|pool| {
+            condition(&pool, "Available")
+                && pool["status"]["nodeRefs"].as_array().is_some_and(|refs| refs.len() == nodes)
+        })
+    };
+    let data = |simulation: &Simulation| {
+        simulation.management.get("", "Secret", NAMESPACE, "mine").map(|secret| secret["data"]["value"].clone())
+    };
+    simulation.until("three Nodes have joined", || has(&simulation, 3)).await;
+    let node = simulation.tenants.apis()[0].get("", "Node", "", "pool-1").unwrap();
+    assert_eq!(node["metadata"]["annotations"]["cluster.x-k8s.io/owner-name"], "mine");
+    simulation.management.edit(CAPI, "MachinePool", NAMESPACE, "mine", |pool| pool["spec"]["replicas"] = 1.into());
+    simulation.until("one is left", || has(&simulation, 1)).await;
+    // At rest nothing is written, but data whose token has lived for half of its time are replaced.
+    simulation.wait(Duration::from_secs(60)).await;
+    let before = data(&simulation).unwrap();
+    simulation.management.clear_requests();
+    simulation.wait(Duration::from_secs(3600)).await;
+    let writes: Vec<_> = simulation.management.requests().into_iter().filter(|call| call.is_write()).collect();
+    assert!(writes.is_empty(), "at rest: {writes:#?}");
+    simulation.wait(Duration::from_secs(3700)).await;
+    assert!(data(&simulation).is_some_and(|data| data != before), "the data has a token that ends");
+    simulation.management.delete(CAPI, "MachinePool", NAMESPACE, "mine");
+    simulation.until("the pool is gone", || of_pool(&simulation).is_none()).await;
+    assert!(simulation.management.list(GROUP, "MyMachinePool").is_empty() && data(&simulation).is_none());
+    assert!(simulation.tenants.apis()[0].get("", "Node", "", "pool-0").is_none());
+    simulation.management.delete(CAPI, "Cluster", NAMESPACE, CLUSTER);
+    simulation.until("it is gone", || simulation.management.get(CAPI, "Cluster", NAMESPACE, CLUSTER).is_none()).await;
+    simulation.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_of_the_new_contract_gives_pools_of_machines() {
+    pool(333, Contract::New).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_provider_of_the_old_contract_gives_pools_of_machines() {
+    pool(334, Contract::Old).await;
+}
