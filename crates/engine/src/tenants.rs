@@ -31,8 +31,6 @@ use crate::cache::Cache;
 use crate::received::Received;
 use nodes::{News, Nodes, WatchState};
 
-const RETRY: Duration = Duration::from_secs(1);
-
 /// Makes clients from kubeconfigs; a simulation has its own.
 #[async_trait]
 pub trait Connector: Send + Sync {
@@ -263,13 +261,16 @@ async fn observe(
 ) {
     loop {
         watch(&client, &cluster, &nodes, &cache, &wakes).await;
-        let news = nodes.lock().unwrap_or_else(PoisonError::into_inner).failed();
+        let (news, retry) = {
+            let mut nodes = nodes.lock().unwrap_or_else(PoisonError::into_inner);
+            (nodes.failed(), nodes.retry_after())
+        };
         match news {
             News::None => {}
             News::OfCluster => wake_cluster(&cache, &cluster, &wakes),
             News::OfAll => wake(&cache, &cluster, None, &wakes),
         }
-        tokio::time::sleep(RETRY).await;
+        tokio::time::sleep(retry).await;
     }
 }
 

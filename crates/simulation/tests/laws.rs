@@ -167,6 +167,21 @@ fn port(simulation: &Simulation, role: &str) -> CreatePort {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_resource_that_is_made_for_what_is_being_deleted_is_found() {
+    let simulation = world().await;
+    let cloud = cloud(&simulation);
+    simulation.management.edit(CAPI, "Cluster", NAMESPACE, CLUSTER, |cluster| {
+        cluster["metadata"]["finalizers"] = json!(["somebody.example.com/waits"]);
+    });
+    simulation.management.delete(CAPI, "Cluster", NAMESPACE, CLUSTER);
+    cloud.create_port(&port(&simulation, "port-0")).await.unwrap();
+    simulation.laws.check();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    cloud.create_port(&port(&simulation, "port-1")).await.unwrap();
+    assert_eq!(broken(&simulation), ["deleting"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_resource_that_is_made_or_deleted_for_a_paused_cluster_is_found() {
     let simulation = world().await;
     let cloud = cloud(&simulation);

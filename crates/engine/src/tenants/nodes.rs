@@ -13,6 +13,9 @@ use tokio::time::Instant;
 const MOST_FAILURES: u32 = 5;
 const AWAY: Duration = Duration::from_secs(50);
 
+const SHORTEST_RETRY: Duration = Duration::from_secs(1);
+const LONGEST_RETRY: Duration = Duration::from_secs(30);
+
 /// The Nodes of one cluster, by name and by provider id.
 #[derive(Default)]
 pub(super) struct Nodes {
@@ -111,7 +114,31 @@ impl Nodes {
         self.failing_since.map(|since| since.elapsed())
     }
 
+    /// A control plane that restarts is asked again at once; one that stays away, ever less often.
+    pub fn retry_after(&self) -> Duration {
+        (self.silent_for().unwrap_or_default() / 8).clamp(SHORTEST_RETRY, LONGEST_RETRY)
+    }
+
     pub fn with_provider_id(&self, id: &str) -> Option<&Arc<Object>> {
         self.by_name.get(self.names.get(id)?.first()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_that_stays_away_is_asked_ever_less_often() {
+        let mut nodes = Nodes::default();
+        let seconds = |nodes: &Nodes| nodes.retry_after().as_secs();
+        assert_eq!(seconds(&nodes), 1);
+        nodes.failed();
+        for (passed, expected) in [(0, 1), (8, 1), (32, 5), (120, 20), (3600, 30)] {
+            tokio::time::advance(Duration::from_secs(passed)).await;
+            assert_eq!(seconds(&nodes), expected, "after another {passed} s");
+        }
+        nodes.list(std::iter::empty());
+        assert_eq!(seconds(&nodes), 1, "it has answered");
     }
 }

@@ -4,6 +4,7 @@
 //! Holds: the laws know nothing of the controllers' caches or plans; they see what users and the cloud would see. A user's own write is never
 //! a violation: Hangar's requests are known by the user [`HANGAR`].
 
+mod deleting;
 mod drain;
 mod foreign;
 mod identity;
@@ -31,7 +32,7 @@ const NEWS_TAKE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
-    /// `rollout`, `paused`, `foreign`, `key`, `name` or `drain`.
+    /// `rollout`, `paused`, `deleting`, `foreign`, `key`, `name` or `drain`.
     pub law: &'static str,
     /// In simulated time.
     pub at: String,
@@ -66,6 +67,8 @@ struct Book {
     foreign_resources: BTreeSet<ResourceId>,
     duplicates_excused: bool,
     two_act_at_once: bool,
+    /// How long a call may be on its way to the cloud.
+    calls_take: Duration,
     /// Where pods run.
     tenants: Option<Tenants>,
 }
@@ -95,6 +98,7 @@ impl Laws {
             foreign_resources: BTreeSet::new(),
             duplicates_excused: false,
             two_act_at_once: false,
+            calls_take: Duration::ZERO,
             tenants: None,
         })))
     }
@@ -145,6 +149,11 @@ impl Laws {
     /// has just deleted, under the same names (see `identity`).
     pub fn excuse_two_at_once(&self) {
         self.book().two_act_at_once = true;
+    }
+
+    /// For simulations in which calls take so long to arrive at the cloud: what was asked for before a deletion is made after it.
+    pub fn excuse_late_calls(&self, time: Duration) {
+        self.book().calls_take = time;
     }
 
     pub fn are_duplicates_excused(&self) -> bool {
@@ -218,6 +227,7 @@ impl Book {
         let before = self.cloud.get(&id).cloned();
         let after = write.row.map(|row| Resource { key: key_of(row), deleting: is_deleting(row) });
         self.paused_resource(write, before.as_ref(), after.as_ref());
+        self.made_while_deleting(write, before.as_ref(), after.as_ref());
         self.key_used_once(write, before.as_ref(), after.as_ref());
         if write.table == "servers" && before.as_ref().is_some_and(|before| !before.deleting) {
             self.emptied_before(write.id, after.as_ref().is_none_or(|after| after.deleting));

@@ -29,10 +29,18 @@ pub enum Deed {
     DeleteOrApply,
 }
 
+/// When it happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moment {
+    /// So long after the one before.
+    After(Duration),
+    /// As soon as an answer of the cloud to a create is on its way for a while, and to the cluster that it is about: in the middle of a pass.
+    DuringCreate,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Action {
-    /// After the one before.
-    pub after: Duration,
+    pub moment: Moment,
     pub cluster: usize,
     pub deed: Deed,
 }
@@ -122,12 +130,17 @@ impl History {
 }
 
 fn action(draw: &mut Draw, clusters: usize) -> Action {
-    let after = Duration::from_millis(match draw.below(3) {
-        0 => draw.below(1_500),
-        1 => draw.below(20_000),
-        _ => draw.below(120_000),
-    });
+    let moment = match draw.below(4) {
+        0 => Moment::DuringCreate,
+        1 => Moment::After(Duration::from_millis(draw.below(1_500))),
+        2 => Moment::After(Duration::from_millis(draw.below(20_000))),
+        _ => Moment::After(Duration::from_millis(draw.below(120_000))),
+    };
     let deed = match draw.below(14) {
+        // What has to reach a pass that has begun.
+        ..6 if moment == Moment::DuringCreate => Deed::Pause,
+        6..9 if moment == Moment::DuringCreate => Deed::DeleteMachine,
+        9..14 if moment == Moment::DuringCreate => Deed::DeleteOrApply,
         0..3 => Deed::Scale(draw.below(5) as usize),
         3 => Deed::ChangeVersion,
         4 => Deed::ChangeTemplate,
@@ -141,5 +154,5 @@ fn action(draw: &mut Draw, clusters: usize) -> Action {
         12 => Deed::DeleteSecurityGroup,
         _ => Deed::DeleteOrApply,
     };
-    Action { after, cluster: draw.below(clusters as u64) as usize, deed }
+    Action { moment, cluster: draw.below(clusters as u64) as usize, deed }
 }

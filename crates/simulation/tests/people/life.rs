@@ -13,10 +13,11 @@ use hangar_simulation::laws::HANGAR;
 use hangar_simulation::{CAPI, NAMESPACE, Options, Simulation, condition, manifests};
 use serde_json::{Value, json};
 
-use crate::history::{Action, Deed, History, Twin};
+use crate::history::{Action, Deed, History, Moment, Twin};
 
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 const PATIENCE: Duration = Duration::from_secs(3600);
+const PATIENCE_FOR_CREATES: Duration = Duration::from_secs(30);
 /// After which a Machine without a Node is replaced.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(1200);
 
@@ -37,8 +38,12 @@ struct Wish {
     templates: usize,
 }
 
+/// Of which cluster the cloud is answering a create, slowly.
+type Creating = Arc<tokio::sync::watch::Sender<Option<usize>>>;
+
 struct Life {
     simulation: Simulation,
+    creating: Creating,
     wishes: Vec<Wish>,
     faults: Arc<AtomicU64>,
     steps: Arc<AtomicU64>,
@@ -48,8 +53,7 @@ struct Life {
 pub async fn live(history: &History) -> Counts {
     let mut life = Life::begin(history).await;
     for action in &history.actions {
-        life.simulation.wait(action.after).await;
-        life.act(action).await;
+        life.act(&life.moment_of(*action).await).await;
     }
     life.calm(history).await;
     life.everything_is_as_wanted(history).await;
@@ -73,8 +77,13 @@ impl Life {
         simulation.laws.excuse_duplicates();
         let names = (0..history.clusters).map(|number| format!("c{number}"));
         let wish = |name| Wish { name, is_there: true, replicas: 1, templates: 0 };
-        let mut life =
-            Self { simulation, wishes: names.map(wish).collect(), faults: Arc::default(), steps: Arc::default() };
+        let mut life = Self {
+            simulation,
+            creating: Creating::default(),
+            wishes: names.map(wish).collect(),
+            faults: Arc::default(),
+            steps: Arc::default(),
+        };
         for wish in &life.wishes {
             apply(&life.simulation, &wish.name).await;
         }
@@ -129,10 +138,13 @@ impl Life {
                 count(&faults, !matches!(fault, hangar_simulator::Fault::None));
                 fault
             }));
-            let (die, faults) = (die, self.faults.clone());
-            self.simulation.transport.set_hook(Some(Arc::new(move |_| {
-                let trouble = cloud_trouble(die.throw());
+            let (die, faults, creating) = (die, self.faults.clone(), self.creating.clone());
+            self.simulation.transport.set_hook(Some(Arc::new(move |request| {
+                let trouble = cloud_trouble(die.throw(), is_create(request));
                 count(&faults, trouble != Trouble::None);
+                if let (Trouble::SlowBack(_), true) = (trouble, is_create(request)) {
+                    creating.send_replace(cluster_of(request));
+                }
                 trouble
             })));
         }
@@ -149,10 +161,27 @@ impl Life {
             self.simulation.start(None);
         }
         for wish in 0..self.wishes.len() {
-            self.act(&Action { after: Duration::ZERO, cluster: wish, deed: Deed::Resume }).await;
+            self.act(&Action { moment: Moment::After(Duration::ZERO), cluster: wish, deed: Deed::Resume }).await;
         }
         // What was shown before troubles ended is old by then.
         self.simulation.wait(STALE_FOR).await;
+    }
+
+    /// Waits until it is time; whoever waits for a create and sees none acts all the same.
+    async fn moment_of(&self, action: Action) -> Action {
+        match action.moment {
+            Moment::After(time) => {
+                self.simulation.wait(time).await;
+                action
+            }
+            Moment::DuringCreate => {
+                let mut creating = self.creating.subscribe();
+                let seen = tokio::time::timeout(PATIENCE_FOR_CREATES, creating.changed()).await.is_ok();
+                let cluster = creating.borrow().filter(|cluster| seen && *cluster < self.wishes.len());
+                self.simulation.laws.check();
+                Action { cluster: cluster.unwrap_or(action.cluster), ..action }
+            }
+        }
     }
 
     async fn act(&mut self, action: &Action) {
@@ -364,8 +393,21 @@ fn cloud_fault(number: u64) -> hangar_simulator::Fault {
     }
 }
 
-fn cloud_trouble(number: u64) -> Trouble {
+fn is_create(request: &http::Request<bytes::Bytes>) -> bool {
+    request.method() == http::Method::POST && !request.uri().path().ends_with("/tokens")
+}
+
+/// Whose resource it is about; names of clusters are in the names of their resources.
+fn cluster_of(request: &http::Request<bytes::Bytes>) -> Option<usize> {
+    let body = String::from_utf8_lossy(request.body());
+    let number =
+        ["default-c", "\"c"].iter().find_map(|start| body.split_once(start).map(|(_, rest)| rest.to_owned()))?;
+    number.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
+}
+
+fn cloud_trouble(number: u64, is_create: bool) -> Trouble {
     match number {
+        40..120 if is_create => Trouble::SlowBack(Duration::from_secs(number / 4)),
         0..20 => Trouble::Stale,
         // What is on its way cannot be called back when somebody pauses a cluster: it arrives while the laws still wait for news to spread.
         20..30 => Trouble::SlowThere(Duration::from_millis(30 * number)),
@@ -379,8 +421,15 @@ pub fn summary(history: &History) -> String {
     let mut lines = BTreeMap::new();
     let mut at = Duration::ZERO;
     for (number, action) in history.actions.iter().enumerate() {
-        at += action.after;
-        lines.insert(number, format!("  {:>8.3} s  c{} {:?}", at.as_secs_f64(), action.cluster, action.deed));
+        let (cluster, deed) = (action.cluster, action.deed);
+        let line = match action.moment {
+            Moment::After(time) => {
+                at += time;
+                format!("  {:>8.3} s  c{cluster} {deed:?}", at.as_secs_f64())
+            }
+            Moment::DuringCreate => format!("  during a create of a cluster, else of c{cluster}: {deed:?}"),
+        };
+        lines.insert(number, line);
     }
     let text: Vec<String> = lines.into_values().collect();
     format!("seed {}, {} clusters, {:?}\n{}", history.seed, history.clusters, history.troubles, text.join("\n"))

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use history::{Action, Deed, History, Troubles};
+use history::{Action, Deed, History, Moment, Troubles};
 use life::Counts;
 
 /// What CI runs.
@@ -110,7 +110,7 @@ fn whatever_people_do_and_whatever_fails_no_law_is_broken() {
 fn who_becomes_available_while_it_is_given_up_breaks_no_law() {
     let troubles =
         Troubles { management: false, cloud: false, tenants: false, deaths: false, twin: history::Twin::None };
-    let action = |millis, cluster, deed| Action { after: Duration::from_millis(millis), cluster, deed };
+    let action = |millis, cluster, deed| Action { moment: Moment::After(Duration::from_millis(millis)), cluster, deed };
     let actions = vec![action(12_117, 3, Deed::Scale(4)), action(2, 3, Deed::ChangeTemplate)];
     let history = History { seed: 10, clusters: 5, actions, troubles };
     run(&history).unwrap_or_else(|words| panic!("{words}"));

@@ -659,6 +659,7 @@ async fn the_example_with_a_network_of_its_own_comes_grows_and_goes() {
 async fn troubled(template: Template, seed: u64) {
     let mut simulation = Simulation::new(seed);
     simulation.laws.excuse_duplicates();
+    simulation.laws.excuse_late_calls(Duration::from_secs(3));
     simulation.apply_documents(documents(&simulation, CLUSTER, template)).await;
     let die = Die::new(seed);
     let (cloud, way) = (die.clone(), die.clone());

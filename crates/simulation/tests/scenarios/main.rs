@@ -6,6 +6,7 @@ mod by_hand;
 mod clusters;
 mod costs;
 mod drain;
+mod each_call;
 mod encryption;
 mod events;
 mod faults;

@@ -30,6 +30,7 @@ fn slow_calls_do_no_harm() {
     with(61..66, |simulation, die| {
         let (api, tenants) = (die.clone(), die.clone());
         let pause = |die: &Die| Duration::from_millis(die.throw() * 20);
+        simulation.laws.excuse_late_calls(Duration::from_secs(20));
         simulation.management.set_fault_hook(Arc::new(move |_| match api.throw() {
             0..100 => hangar_kubesim::Fault::Delay(pause(&api)),
             _ => hangar_kubesim::Fault::None,
