@@ -26,7 +26,7 @@ impl Controller<Context> for MachineSets {
                 "/metadata/annotations",
             ],
         ),
-        read(&[owner::<kinds::MachineDeployment>()], &["/spec/remediation"]),
+        read(&[owner::<kinds::MachineDeployment>()], &["/spec/remediation", "/status/observedGeneration"]),
         read(&[owned::<kinds::Machine>(), reference("/spec/bootstrap/configRef")], &[]),
         read(&[owned::<kinds::Machine>(), reference("/spec/infrastructureRef")], &[]),
         read(&[reference("/spec/template/spec/bootstrap/configRef")], &[]),

@@ -2,6 +2,8 @@
 //! Holds: MS3. Machines that are there are not judged; a control plane without a version of its own is not either; an annotation skips checks by name.
 
 use hangar_api::contract::Foreign;
+use hangar_api::kinds::MachineDeployment;
+use hangar_api::names::PAUSED_ANNOTATION;
 use hangar_api::{KubeVersion, Object};
 
 use super::{BOOTSTRAP_TEMPLATE, World, missing_count};
@@ -12,7 +14,20 @@ const SKIP_ANNOTATION: &str = "machineset.cluster.x-k8s.io/skip-preflight-checks
 const MOST_SKEW: u64 = 3;
 
 pub(super) fn checked(world: &World) -> Phase {
-    if missing_count(world) == 0 { Phase::Done } else { fits(world) }
+    if missing_count(world) == 0 { Phase::Done } else { deployment_has_decided(world).then(|| fits(world)) }
+}
+
+/// What its deployment was told last may be that no Machine is to be made here: after a pause both find out at the same time.
+fn deployment_has_decided(world: &World) -> Phase {
+    let Some(deployment) = world.owner::<MachineDeployment>() else { return Phase::Done };
+    let observed = deployment.get("/status/observedGeneration").as_i64();
+    if deployment.annotation(PAUSED_ANNOTATION).is_some()
+        || observed.is_none_or(|observed| observed >= deployment.generation())
+    {
+        return Phase::Done;
+    }
+    let text = format!("{} has changed and decides first how many Machines this set has", deployment.key());
+    Phase::wait("WaitingForMachineDeployment", text)
 }
 
 /// The same whether Machines are missing or not.

@@ -433,3 +433,26 @@ proptest! {
         }
     }
 }
+
+/// Scaled down during a pause: the set hears of the end of the pause at the same time as its deployment.
+#[test]
+fn a_set_makes_nothing_before_its_deployment_has_decided() {
+    let waits = "wait WaitingForMachineDeployment: MachineDeployment n/md has changed and decides first how many Machines this set has";
+    let paused = json!({ "metadata": { "annotations": { "cluster.x-k8s.io/paused": "" } } });
+    for (what, generation, status, fields, expected) in [
+        ("it has not seen the change yet", 2, json!({ "observedGeneration": 1 }), json!({}), waits),
+        ("it has", 2, json!({ "observedGeneration": 2 }), json!({}), "patch MachineSet"),
+        ("it never said anything", 1, json!({}), json!({}), "patch MachineSet"),
+        ("it is paused and will not", 2, json!({ "observedGeneration": 1 }), paused, "patch MachineSet"),
+    ] {
+        let mut set = set(json!(1));
+        set["metadata"]["ownerReferences"] = owner(CORE, "MachineDeployment", "md");
+        let mut deployment = object(CORE, "MachineDeployment", "md", json!({ "status": status }));
+        deployment["metadata"]["generation"] = generation.into();
+        merge(&mut deployment, &fields);
+        let mut others = templates();
+        others.extend([cluster(json!({})), deployment]);
+        let said = said(&planned(&world(set, others)));
+        assert!(said.starts_with(expected), "{what}: {said}");
+    }
+}

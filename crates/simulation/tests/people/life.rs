@@ -123,12 +123,17 @@ impl Life {
                 fault
             }));
         }
-        if troubles.tenants {
+        let two_act = troubles.twin == Twin::Acting;
+        if troubles.tenants || two_act {
             let (die, faults) = (die.clone(), self.faults.clone());
             self.simulation.tenants.set_faults(Some(Arc::new(move |_: &ApiCall| {
-                let fault = api_fault(die.throw());
+                let fault = if troubles.tenants { api_fault(die.throw()) } else { Fault::None };
                 count(&faults, !matches!(fault, Fault::None));
-                fault
+                match fault {
+                    // Of two that disagree until the watch of one is back, time has to pass.
+                    Fault::None if two_act => Fault::Delay(Duration::from_millis(1)),
+                    fault => fault,
+                }
             })));
         }
         if troubles.cloud {
