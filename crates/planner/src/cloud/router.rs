@@ -17,6 +17,10 @@ pub const ROLE: &str = "router";
 const INTERFACE: &str = "router-interface-";
 
 /// Whether a role is that of a router's interface.
+pub fn interface_role(index: usize) -> String {
+    format!("{INTERFACE}{index}")
+}
+
 pub fn is_interface(role: &str) -> bool {
     role.starts_with(INTERFACE)
 }
@@ -87,7 +91,7 @@ impl ManagedRouter<'_> {
     }
 
     fn interface(&self, index: usize) -> Option<&Port> {
-        oldest(&self.cloud.resources.ports, &format!("{INTERFACE}{index}"))
+        oldest(&self.cloud.resources.ports, &interface_role(index))
     }
 
     fn ports(&self) -> Phase {
@@ -97,7 +101,7 @@ impl ManagedRouter<'_> {
             let create = CreatePort {
                 network_id: subnet.network_id.clone(),
                 name: self.owner.name(),
-                description: Some(self.owner.description(&format!("{INTERFACE}{index}"))),
+                description: Some(self.owner.description(&interface_role(index))),
                 fixed_ips: Some(vec![FixedIp { subnet_id: Some(subnet.id.clone()), ip_address: Some(address) }]),
                 // The project's default group has no say in what a router forwards.
                 security_groups: Some(vec![]),
