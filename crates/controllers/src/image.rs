@@ -1,5 +1,7 @@
 //! Image: asks Glance for the image that it names, or for those with its key.
 
+use std::time::Duration;
+
 use hangar_engine::pass::Controller;
 use hangar_engine::reads::Read;
 use hangar_openstack::{Error, Image, ImageQuery};
@@ -9,7 +11,7 @@ use hangar_planner::{OwnerKey, Reason, World};
 use jiff::Timestamp;
 
 use crate::Context;
-use crate::clouds::{self, Session};
+use crate::clouds::{self, Session, instance};
 
 impl Controller<Context> for Images {
     const READS: &'static [Read] = &[];
@@ -47,25 +49,36 @@ async fn read_facts(
             ..ImageQuery::default()
         };
         let wanted = import.id.clone().unwrap_or_else(|| serde_json::json!(filter).to_string());
-        let mut found = session.cloud.images(&query).await?;
+        let find = session.cloud.images(&query);
+        let mut found = project.remembered((world.object().uid(), "import"), &wanted, age(world), find).await?;
         facts.lookup = Lookup::one(wanted, found.iter().map(|image| image.id.clone()).collect());
         facts.found = (found.len() == 1).then(|| found.swap_remove(0));
     }
     // What never tried a create has nothing to be found.
     if world.object().annotation(PROJECT_ANNOTATION).is_some() {
-        facts.own = own(session, &project, world.object().uid()).await?;
+        facts.own = own(session, &project, world).await?;
     }
     Ok(facts)
 }
 
-/// Glance keeps no key that lists could be filtered by in every release: those of the project are looked through.
-async fn own(session: &Session, project: &clouds::Project, uid: &str) -> Result<Vec<Image>, Error> {
-    let query = ImageQuery { owner: Some(project.id().to_owned()), ..ImageQuery::default() };
-    let mut own = session.cloud.images(&query).await?;
-    let is_own = |image: &Image| {
+/// Those of the project are looked through.
+async fn own(session: &Session, project: &clouds::Project, world: &World<Images>) -> Result<Vec<Image>, Error> {
+    let uid = world.object().uid();
+    let is_own = |image: &&Image| {
         image.property(KEY_PROPERTY).and_then(OwnerKey::find_in).is_some_and(|key| key.object_uid == uid)
     };
-    own.retain(is_own);
+    let mut own: Vec<Image> =
+        project.images(&session.cloud, age(world), |all| all.iter().filter(is_own).cloned().collect()).await?;
     own.sort_by(|one, other| (&one.created_at, &one.id).cmp(&(&other.created_at, &other.id)));
     Ok(own)
+}
+
+/// One that is available is looked at once a minute.
+fn age(world: &World<Images>) -> Duration {
+    let conditions = world.object().get("/status/conditions").as_array().into_iter().flatten();
+    let mut available = conditions.filter(|it| it["type"] == "Available" && it["status"] == "True");
+    match available.next() {
+        Some(_) if !world.object().is_deleting() => instance::SERVER_DRIFT,
+        _ => instance::FRESH,
+    }
 }

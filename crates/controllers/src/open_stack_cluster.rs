@@ -10,8 +10,8 @@ use hangar_planner::cloud::{
     Cloud, CloudIdentity, PROJECT_ANNOTATION, Resources, Uses, has_twins, load_balancer, server,
 };
 use hangar_planner::open_stack_cluster::{
-    Facts, Found, OpenStackClusters, bastion_enabled, is_managed, named, needs_floating_ips, needs_load_balancers,
-    owner,
+    Facts, Found, OpenStackClusters, bastion_enabled, bastion_needs, is_managed, named, needs, needs_floating_ips,
+    needs_load_balancers, owner,
 };
 use hangar_planner::{Reason, World};
 use jiff::Timestamp;
@@ -49,6 +49,25 @@ impl Controller<Context> for OpenStackClusters {
         let session = clouds::session(context, &identity).await?;
         let facts = read_facts(context, &session, world, identity).await;
         facts.map_err(|error| clouds::refusal(context, &error))
+    }
+
+    async fn further(context: &Context, world: &mut World<Self>, _now: Timestamp) -> Result<(), Reason> {
+        if world.facts.cloud.project.is_empty() {
+            return Ok(());
+        }
+        let object = world.object();
+        let identity = CloudIdentity::of(object.namespace(), object.get("/spec/identityRef"));
+        let (uid, needs, of_bastion) = (object.uid().to_owned(), needs(world), bastion_needs(world));
+        let mut quota = clouds::quota(context, &identity, &uid, &needs).await?;
+        // It may come in the same pass, when the rest is there; the rest does not wait for it.
+        match clouds::quota(context, &identity, &format!("{uid}/bastion"), &of_bastion).await {
+            Ok(later) if needs.is_empty() => quota = later,
+            Ok(later) => quota.limits.extend(later.limits),
+            Err(reason) if needs.is_empty() => return Err(reason),
+            Err(_) => {}
+        }
+        world.facts.quota = quota;
+        Ok(())
     }
 }
 

@@ -6,14 +6,17 @@ use std::time::Duration;
 use hangar_api::kinds;
 use hangar_engine::pass::Controller;
 use hangar_engine::reads::{Read, linked_by, owned, read};
-use hangar_openstack::{Error, FloatingIpQuery};
-use hangar_planner::cloud::{Cloud, CloudIdentity, Parameter, Resources};
+use hangar_openstack::{Error, FloatingIp, Network};
+use hangar_planner::cloud::{Cloud, CloudIdentity, Lookup, Parameter, Resources};
 use hangar_planner::open_stack_floating_ip_pool::{Facts, OpenStackFloatingIPPools};
 use hangar_planner::{Reason, World};
 use jiff::Timestamp;
 
 use crate::Context;
-use crate::clouds::{self, Age, Session, instance};
+use crate::clouds::{self, Age, Project, Session, instance};
+
+/// What names mean hardly ever changes.
+const NAMES: Duration = Duration::from_secs(590);
 
 impl Controller<Context> for OpenStackFloatingIPPools {
     const READS: &'static [Read] = &[
@@ -52,19 +55,41 @@ async fn read_facts(
     if object.is_deleting() {
         return Ok(Facts { cloud, ..Facts::default() });
     }
-    let parameter = Parameter::of(object.get("/spec/floatingIPNetwork"));
-    let (lookup, network) = clouds::network(session, &parameter, true).await?;
-    Ok(Facts { cloud, lookup, network, brought: brought(session, world).await? })
+    let (lookup, network) = network(session, &project, world).await?;
+    Ok(Facts { cloud, lookup, network, brought: brought(session, &project, world).await? })
+}
+
+/// Where its addresses come from, which hardly ever changes; as long as it is not found, it is looked for.
+async fn network(
+    session: &Session,
+    project: &Project,
+    world: &World<OpenStackFloatingIPPools>,
+) -> Result<(Lookup, Option<Network>), Error> {
+    let (spec, uid) = (world.object().get("/spec/floatingIPNetwork"), world.object().uid());
+    let parameter = Parameter::of(spec);
+    let ask = async |age: Duration| {
+        let find = clouds::network(session, &parameter, true);
+        project.remembered((uid, "network"), &spec.to_string(), age, find).await
+    };
+    match ask(NAMES).await? {
+        (lookup, None) if lookup.id().is_none() => ask(instance::FRESH).await,
+        found => Ok(found),
+    }
 }
 
 /// Which of the addresses that the user brought the project has.
-async fn brought(session: &Session, world: &World<OpenStackFloatingIPPools>) -> Result<BTreeSet<String>, Error> {
+async fn brought(
+    session: &Session,
+    project: &Project,
+    world: &World<OpenStackFloatingIPPools>,
+) -> Result<BTreeSet<String>, Error> {
     let written = world.typed().spec.pre_allocated_floating_ips.as_deref().unwrap_or_default();
     if written.is_empty() {
         return Ok(BTreeSet::new());
     }
-    let project_id = Some(session.cloud.project_id().await?);
-    let all = session.cloud.floating_ips(&FloatingIpQuery { project_id, ..FloatingIpQuery::default() }).await?;
-    let there = all.into_iter().map(|ip| ip.floating_ip_address);
-    Ok(there.filter(|address| written.contains(address)).collect())
+    let there = |all: &[FloatingIp]| {
+        let addresses = all.iter().map(|ip| ip.floating_ip_address.clone());
+        addresses.filter(|address| written.contains(address)).collect()
+    };
+    project.floating_ips(&session.cloud, instance::FRESH, there).await
 }

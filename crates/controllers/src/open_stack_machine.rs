@@ -3,16 +3,17 @@
 use hangar_api::{Kind, Object, ObjectKey, kinds};
 use hangar_engine::pass::Controller;
 use hangar_engine::reads::{Hop, Read, cluster, named, owner, read, reference};
-use hangar_openstack::{Error, FloatingIp, FloatingIpQuery};
+use hangar_openstack::{Error, FloatingIp};
+use hangar_planner::cloud::quota::Quota;
 use hangar_planner::cloud::{Cloud, CloudIdentity, Lookup, server};
 use hangar_planner::open_stack_machine::{
-    Facts, OpenStackMachines, UserData, floating_ip, ready_to_start, user_data_secret,
+    Facts, OpenStackMachines, UserData, floating_ip, needs, ready_to_start, user_data_secret,
 };
 use hangar_planner::{Reason, World, image};
 use jiff::Timestamp;
 
 use crate::Context;
-use crate::clouds::{self, Session, instance};
+use crate::clouds::{self, Project, Session, instance};
 
 fn user_data(machine: &Object) -> Option<ObjectKey> {
     let name = machine.text("/spec/bootstrap/dataSecretName");
@@ -61,6 +62,15 @@ impl Controller<Context> for OpenStackMachines {
         let facts = read_facts(context, &session, world, identity, image).await;
         facts.map_err(|error| clouds::refusal(context, &error))
     }
+
+    async fn further(context: &Context, world: &mut World<Self>, _now: Timestamp) -> Result<(), Reason> {
+        // A machine that runs needs nothing, and has said so before.
+        if world.object().get("/status/ready") != true && !world.facts.cloud.project.is_empty() {
+            let (identity, needs) = (identity(world), needs(world));
+            world.facts.quota = clouds::quota(context, &identity, world.object().uid(), &needs).await?;
+        }
+        Ok(())
+    }
 }
 
 /// Its own, or that of the cluster.
@@ -87,11 +97,12 @@ async fn read_facts(
     }
     // Once there is a server, its names have served their purpose.
     if server::of(&cloud).is_some() {
-        let floating_ip = floating_ip_of(session, world).await?;
+        let floating_ip = floating_ip_of(session, &project, world).await?;
         return Ok(Facts { cloud, floating_ip, ..Facts::default() });
     }
     Ok(Facts {
         floating_ip: None,
+        quota: Quota::default(),
         user_data: user_data_secret(world).and_then(|secret| secret.secret_text("value")).map(UserData),
         resolved: instance::resolve(session, &world.typed().spec, image).await?,
         cloud,
@@ -99,12 +110,14 @@ async fn read_facts(
 }
 
 /// The pool may be another provider's: it is found by its address alone.
-async fn floating_ip_of(session: &Session, world: &World<OpenStackMachines>) -> Result<Option<FloatingIp>, Error> {
+async fn floating_ip_of(
+    session: &Session,
+    project: &Project,
+    world: &World<OpenStackMachines>,
+) -> Result<Option<FloatingIp>, Error> {
     let Some(address) = floating_ip::address(world) else { return Ok(None) };
-    let query = FloatingIpQuery {
-        floating_ip_address: Some(address.to_owned()),
-        project_id: Some(session.cloud.project_id().await?),
-        ..FloatingIpQuery::default()
-    };
-    Ok(session.cloud.floating_ips(&query).await?.into_iter().next())
+    let is_ready = world.object().get("/status/ready") == true;
+    let age = if is_ready { instance::SERVER_DRIFT } else { instance::FRESH };
+    let find = |all: &[FloatingIp]| all.iter().find(|ip| ip.floating_ip_address == address).cloned();
+    project.floating_ips(&session.cloud, age, find).await
 }

@@ -4,9 +4,10 @@ use hangar_api::{Kind, Object, ObjectKey, kinds};
 use hangar_engine::pass::Controller;
 use hangar_engine::reads::{Read, cluster, named, read};
 use hangar_openstack::Error;
+use hangar_planner::cloud::quota::Quota;
 use hangar_planner::cloud::{Cloud, CloudIdentity, server};
 use hangar_planner::open_stack_machine::UserData;
-use hangar_planner::open_stack_server::{Facts, OpenStackServers, shared_spec, user_data};
+use hangar_planner::open_stack_server::{Facts, OpenStackServers, needs, shared_spec, user_data};
 use hangar_planner::{Reason, World, image};
 use jiff::Timestamp;
 
@@ -34,6 +35,17 @@ impl Controller<Context> for OpenStackServers {
         }
         Ok(facts)
     }
+
+    async fn further(context: &Context, world: &mut World<Self>, _now: Timestamp) -> Result<(), Reason> {
+        let object = world.object();
+        // A server that runs needs nothing, and has said so before.
+        if object.get("/status/ready") != true {
+            let identity = CloudIdentity::of(object.namespace(), object.get("/spec/identityRef"));
+            let needs = needs(world);
+            world.facts.quota = clouds::quota(context, &identity, world.object().uid(), &needs).await?;
+        }
+        Ok(())
+    }
 }
 
 async fn read_facts(
@@ -52,7 +64,7 @@ async fn read_facts(
     }
     let image = image_ref(world.object()).map(|key| image::lookup(&key.name, world.objects.get(&key)));
     let resolved = instance::resolve(session, &spec, image).await?;
-    Ok(Facts { cloud, spec, resolved, user_data: None })
+    Ok(Facts { cloud, spec, resolved, user_data: None, quota: Quota::default() })
 }
 
 /// Anybody may have made the Secret: it is not watched.

@@ -49,6 +49,15 @@ pub trait Controller<X: Executor>: Planner {
         async { Ok(Self::Facts::default()) }
     }
 
+    /// What can only be asked once the other facts are known.
+    fn further(
+        _context: &X,
+        _world: &mut World<Self>,
+        _now: Timestamp,
+    ) -> impl Future<Output = Result<(), Reason>> + Send {
+        async { Ok(()) }
+    }
+
     /// The object is gone, or about to be: what was kept for it may go.
     fn forget(_context: &X, _object: &Object) {}
 }
@@ -146,7 +155,10 @@ async fn run<C: Controller<X>, X: Executor>(context: &X, key: &ObjectKey) -> Res
         }
     };
     match in_time(C::facts(context, &world, (passes.clock)())).await? {
-        Ok(facts) => world.facts = facts,
+        Ok(facts) => {
+            world.facts = facts;
+            world.facts_error = in_time(C::further(context, &mut world, (passes.clock)())).await?.err();
+        }
         Err(reason) => world.facts_error = Some(reason),
     }
     let plan = rounds::<C, X>(context, &mut world).await?;

@@ -18,18 +18,20 @@ use kube::core::GroupVersionKind;
 use kube::runtime::watcher;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cache::{Cache, Change};
 use crate::changes::{concerns_itself, is_said_by_others};
-use crate::metrics::result;
 use crate::notices::{self, Noticed, Notices};
 use crate::pass::{Executor, PassError, Registration};
 use crate::providers::Wanted;
 use crate::queue::{Outcome, Queue};
 use crate::reads::{GroupKind, Link, Read};
 use crate::received::Received;
+
+mod workers;
+
+use workers::Workers;
 
 /// The controllers of one program: any subset of those that there are.
 pub type Controllers<X> = Vec<&'static Registration<X>>;
@@ -81,10 +83,6 @@ pub enum Ended {
     Killed,
 }
 
-/// How long passes that are under way may take to end when the engine is told to stop. A request to a cloud is given up after 30 s, and whoever stops a
-/// process waits no longer than that either.
-const GRACE: Duration = Duration::from_secs(20);
-
 impl<X: Executor> Engine<X> {
     /// Runs until told to stop, and then until the passes that are under way have ended, or until a simulation kills it.
     pub async fn run(self, shutdown: CancellationToken) -> Ended {
@@ -111,16 +109,7 @@ impl<X: Executor> Engine<X> {
         }
         self.context.passes().metrics.set_ready();
         let dispatch = Arc::new(Dispatch { controllers: self.controllers, context: self.context });
-        let (mut workers, killed) = (JoinSet::new(), CancellationToken::new());
-        for _ in 0..self.workers {
-            workers.spawn(work(queue.clone(), dispatch.clone(), shutdown.clone(), killed.clone()));
-        }
-        let ended = tokio::select! {
-            biased;
-            () = killed.cancelled() => Ended::Killed,
-            () = passes_ended(&mut workers, &shutdown) => Ended::Stopped,
-        };
-        workers.shutdown().await;
+        let ended = Workers::new(queue, dispatch).run(self.workers, &shutdown).await;
         tasks.shutdown().await;
         ended
     }
@@ -326,46 +315,6 @@ impl<X: Executor> Dispatch<X> {
 fn words(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("panicked without a message").to_owned()
-}
-
-/// What a pass has begun it should record: the next process need not find it out then.
-async fn passes_ended(workers: &mut JoinSet<()>, shutdown: &CancellationToken) {
-    shutdown.cancelled().await;
-    let ended = async { while workers.join_next().await.is_some() {} };
-    if tokio::time::timeout(GRACE, ended).await.is_err() {
-        tracing::warn!(passes = workers.len(), "passes that did not end within {} s are cut off", GRACE.as_secs());
-    }
-}
-
-async fn work<X: Executor>(
-    queue: Arc<Queue>,
-    dispatch: Arc<Dispatch<X>>,
-    shutdown: CancellationToken,
-    killed: CancellationToken,
-) {
-    loop {
-        let (key, waited) = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => return,
-            next = queue.next() => next,
-        };
-        let began = Instant::now();
-        let outcome = dispatch.pass(&key).await;
-        dispatch.context.passes().metrics.pass(&key.kind, result(&outcome), waited, began.elapsed());
-        let outcome = match outcome {
-            Ok(outcome) => outcome,
-            Err(PassError::Killed) => return killed.cancel(),
-            Err(PassError::LookAgain(why)) => {
-                tracing::debug!(object = %key, %why, "another look");
-                Outcome::Failed
-            }
-            Err(error) => {
-                tracing::warn!(object = %key, error = %chain(&error), "pass failed");
-                Outcome::Failed
-            }
-        };
-        queue.done(&key, outcome);
-    }
 }
 
 /// An error with its causes, in one line.

@@ -1,20 +1,20 @@
-//! How much of a cloud one credential may use: so many calls at once, so many in a second, and none while the cloud asks for
+//! How much of a cloud one project may use: so many calls at once, so many in a second, and none while the cloud asks for
 //! patience.
 //!
 //! Holds: a service that answered with Retry-After is not called again before that time; who asks meanwhile is told at
 //! once how long it still is. Nothing is dropped: who is above the budget waits for its turn.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::Service;
 use crate::error::LONGEST_PATIENCE;
 
-/// What one credential may ask of its cloud.
+/// What one project may ask of its cloud.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Limits {
     /// Calls under way.
@@ -33,27 +33,32 @@ impl Default for Limits {
     }
 }
 
-pub(crate) struct Budget {
+/// What one project may use of its cloud, whoever calls. Clones are the same.
+#[derive(Clone)]
+pub struct Allowance(Arc<Budget>);
+
+struct Budget {
     limits: Limits,
-    places: Semaphore,
+    places: Arc<Semaphore>,
     /// When it was last looked at, and how many calls were free then; may be below zero, which is a queue.
     free: Mutex<(Option<Instant>, f64)>,
     quiet_until: Mutex<BTreeMap<Service, Instant>>,
 }
 
-impl Budget {
-    pub(crate) fn new(limits: Limits) -> Self {
+impl Allowance {
+    pub fn new(limits: Limits) -> Self {
         let free = Mutex::new((None, limits.burst));
-        Self { limits, places: Semaphore::new(limits.at_once.max(1)), free, quiet_until: Mutex::default() }
+        let places = Arc::new(Semaphore::new(limits.at_once.max(1)));
+        Self(Arc::new(Budget { limits, places, free, quiet_until: Mutex::default() }))
     }
 
     pub(crate) fn deadline(&self) -> Duration {
-        self.limits.deadline
+        self.0.limits.deadline
     }
 
     /// How long the service still wants to be left alone.
     pub(crate) fn paused_for(&self, service: Service) -> Option<Duration> {
-        let mut paused_for = self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paused_for = self.0.quiet_until.lock().unwrap_or_else(PoisonError::into_inner);
         let left = paused_for.get(&service)?.saturating_duration_since(Instant::now());
         if left.is_zero() {
             paused_for.remove(&service);
@@ -66,30 +71,30 @@ impl Budget {
         // The header is the cloud's: whatever it says, the sum must be a time.
         let now = Instant::now();
         let until = now.checked_add(time.min(LONGEST_PATIENCE)).unwrap_or(now);
-        let mut paused_for = self.quiet_until.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut paused_for = self.0.quiet_until.lock().unwrap_or_else(PoisonError::into_inner);
         let known = paused_for.entry(service).or_insert(until);
         *known = until.max(*known);
     }
 
     /// Waits for a turn, then for a place. `None` never happens: the places are never closed.
-    pub(crate) async fn enter(&self) -> Option<SemaphorePermit<'_>> {
+    pub(crate) async fn enter(&self) -> Option<OwnedSemaphorePermit> {
         let wait = self.take();
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }
-        self.places.acquire().await.ok()
+        self.0.places.clone().acquire_owned().await.ok()
     }
 
     fn take(&self) -> Duration {
         let now = Instant::now();
-        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut free = self.0.free.lock().unwrap_or_else(PoisonError::into_inner);
         let since = free.0.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
-        let filled = (free.1 + since.as_secs_f64() * self.limits.per_second).min(self.limits.burst) - 1.0;
+        let filled = (free.1 + since.as_secs_f64() * self.0.limits.per_second).min(self.0.limits.burst) - 1.0;
         *free = (Some(now), filled);
         if filled >= 0.0 {
             Duration::ZERO
         } else {
-            Duration::from_secs_f64(-filled / self.limits.per_second.max(0.001))
+            Duration::from_secs_f64(-filled / self.0.limits.per_second.max(0.001))
         }
     }
 }
@@ -100,7 +105,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_is_free_and_the_rest_waits_for_its_turn() {
-        let budget = Budget::new(Limits { per_second: 10.0, burst: 5.0, ..Limits::default() });
+        let budget = Allowance::new(Limits { per_second: 10.0, burst: 5.0, ..Limits::default() });
         let began = Instant::now();
         for _ in 0..5 {
             drop(budget.enter().await);
@@ -115,7 +120,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn patience_ends_and_is_not_shortened() {
-        let budget = Budget::new(Limits::default());
+        let budget = Allowance::new(Limits::default());
         budget.pause(Service::Nova, Duration::from_secs(7));
         budget.pause(Service::Nova, Duration::from_secs(2));
         assert_eq!(budget.paused_for(Service::Nova), Some(Duration::from_secs(7)));

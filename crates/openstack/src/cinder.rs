@@ -1,7 +1,7 @@
 //! Cinder's calls.
 
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cloud::Extra;
 use crate::query::{Pairs, escape};
@@ -39,6 +39,11 @@ impl Cloud {
         let body = json!({"os-extend": {"new_size": size}});
         let extra = Extra { body: Some(&body), microversion: Some("3.42"), ..Extra::default() };
         self.tell(Service::Cinder, Method::POST, &path, extra).await
+    }
+
+    /// The limits of the project and how much of them is used, as Cinder tells them.
+    pub async fn volume_limits(&self) -> Result<Value, Error> {
+        Ok(self.get::<Value>(Service::Cinder, &self.below("/limits").await?).await?["limits"]["absolute"].take())
     }
 
     pub async fn volume_types(&self) -> Result<Vec<VolumeType>, Error> {

@@ -3,7 +3,7 @@
 //! Holds: what [`Limits`] says is kept, a refused token is renewed once and the request repeated once, and every call that
 //! was made is counted.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode};
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tower::ServiceExt;
 
-use crate::budget::{Budget, Limits};
+use crate::budget::{Allowance, Limits};
 use crate::counts::Counter;
 use crate::error::{ErrorKind, Target};
-use crate::query::{Pairs, encode};
+use crate::query::{Pairs, encode, next_query};
 use crate::session::{Session, SessionCache, target, unusable};
 use crate::{CallCounts, CloudConfig, Error, Service, Transport};
 
@@ -36,7 +36,7 @@ struct Inner {
     config: CloudConfig,
     transport: Transport,
     keeper: SessionCache,
-    budget: Budget,
+    allowance: std::sync::Mutex<Allowance>,
     counter: Counter,
 }
 
@@ -73,12 +73,22 @@ impl Cloud {
     }
 
     pub fn with_limits(config: CloudConfig, transport: Transport, limits: Limits) -> Self {
-        let (keeper, budget, counter) = (SessionCache::default(), Budget::new(limits), Counter::default());
-        Self(Arc::new(Inner { config, transport, keeper, budget, counter }))
+        let (keeper, allowance, counter) = (SessionCache::default(), Allowance::new(limits).into(), Counter::default());
+        Self(Arc::new(Inner { config, transport, keeper, allowance, counter }))
     }
 
     pub fn config(&self) -> &CloudConfig {
         &self.0.config
+    }
+
+    /// How much of the cloud it may use; clones are the same allowance.
+    pub fn allowance(&self) -> Allowance {
+        self.0.allowance.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// From now on it uses what another one uses: several credentials of one project are one user of the cloud.
+    pub fn share(&self, allowance: Allowance) {
+        *self.0.allowance.lock().unwrap_or_else(PoisonError::into_inner) = allowance;
     }
 
     pub fn calls(&self) -> CallCounts {
@@ -284,7 +294,12 @@ impl Cloud {
         let target = target();
         let request = Request::builder().method(Method::POST).uri(format!("{}{}", config.auth_url, target.path));
         self.0.counter.token();
-        let answer = self.exchange(&target, request, with(&config.auth_request)).await?;
+        // A credential that was deleted is not found, and one of a disabled project is forbidden: neither works.
+        let is_refused = |error: &Error| matches!(error.kind, ErrorKind::NotFound | ErrorKind::Forbidden);
+        let answer = self.exchange(&target, request, with(&config.auth_request)).await.map_err(|error| {
+            let kind = if is_refused(&error) { ErrorKind::Unauthorized } else { error.kind };
+            Error { kind, ..error }
+        })?;
         let token = answer.headers.get("x-subject-token").and_then(|value| value.to_str().ok()).map(str::to_owned);
         let token = token.ok_or_else(|| unusable("the answer has no X-Subject-Token header".to_owned()))?;
         let reply = serde_json::from_slice(&answer.body)
@@ -298,7 +313,8 @@ impl Cloud {
         request: http::request::Builder,
         extra: Extra<'_>,
     ) -> Result<Answer, Error> {
-        if let Some(left) = self.0.budget.paused_for(target.service) {
+        let allowance = self.allowance();
+        if let Some(left) = allowance.paused_for(target.service) {
             let words = format!("rate limited by the cloud: retry in {} s", left.as_secs_f64().ceil());
             return Err(target.error(ErrorKind::TooManyRequests { retry_after: Some(left) }, words));
         }
@@ -315,20 +331,20 @@ impl Cloud {
             (None, None) => Bytes::new(),
         };
         let request = request.body(bytes).map_err(|error| target.error(ErrorKind::BadRequest, error.to_string()))?;
-        let deadline = self.0.budget.deadline();
-        let answer = tokio::time::timeout(deadline, self.ask(target, request)).await;
+        let deadline = allowance.deadline();
+        let answer = tokio::time::timeout(deadline, self.ask(&allowance, target, request)).await;
         let late = || target.error(ErrorKind::Unreachable, format!("timeout after {} s", deadline.as_secs()));
         let answer = answer.unwrap_or_else(|_| Err(late()));
         if let Err(error) = &answer
             && let Some(time) = error.retry_after()
         {
-            self.0.budget.pause(target.service, time);
+            allowance.pause(target.service, time);
         }
         answer
     }
 
-    async fn ask(&self, target: &Target, request: Request<Bytes>) -> Result<Answer, Error> {
-        let _place = self.0.budget.enter().await;
+    async fn ask(&self, allowance: &Allowance, target: &Target, request: Request<Bytes>) -> Result<Answer, Error> {
+        let _place = allowance.enter().await;
         let count = Count { cloud: self, target, began: Instant::now(), ok: false };
         let unreachable = |why: String| target.error(ErrorKind::Unreachable, why);
         let reply =
@@ -369,14 +385,6 @@ impl Drop for Count<'_> {
 
 fn with(body: &Value) -> Extra<'_> {
     Extra { body: Some(body), ..Extra::default() }
-}
-
-/// The query of the next page. Only the query counts: behind a proxy the link's host is often one nobody can reach.
-pub(crate) fn next_query(page: &Value, collection: &str) -> Option<String> {
-    let links = page.get(format!("{collection}_links")).and_then(Value::as_array);
-    let linked = links.and_then(|links| links.iter().find(|link| link["rel"] == "next")?["href"].as_str());
-    let href = linked.or_else(|| page.get("next")?.as_str())?;
-    Some(href.split_once('?')?.1.to_owned())
 }
 
 /// A connection error says little without its causes.

@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use crate::budget::{Budget, Limits};
+use crate::budget::{Allowance, Limits};
 use crate::error::{LONGEST_PATIENCE, Target};
 use crate::session::Session;
 use crate::wire::{Image, LoadBalancer, Port, Server, TokenReply, Volume};
@@ -52,7 +52,7 @@ pub fn fuzz_exchange(bytes: &[u8]) {
     let target = Target { service: Service::Neutron, method: Method::GET, path: "/ports".to_owned() };
     let error = target.refused(status.unwrap_or(StatusCode::BAD_GATEWAY), &headers, body.as_bytes());
     assert!(!error.to_string().is_empty() && error.message.chars().count() <= 1000);
-    let budget = Budget::new(Limits::default());
+    let budget = Allowance::new(Limits::default());
     if let Some(time) = error.retry_after() {
         budget.pause(Service::Neutron, time);
         assert!(budget.paused_for(Service::Neutron).is_none_or(|left| left <= LONGEST_PATIENCE));
@@ -62,7 +62,7 @@ pub fn fuzz_exchange(bytes: &[u8]) {
     {
         assert!(!session.token.is_empty());
     }
-    if let Some(query) = crate::cloud::next_query(&answer["body"], "ports") {
+    if let Some(query) = crate::query::next_query(&answer["body"], "ports") {
         assert!(!query.contains('?') || query.len() < body.len());
     }
     fuzz_answer(body.as_bytes());

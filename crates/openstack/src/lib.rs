@@ -25,7 +25,7 @@ mod routers;
 mod session;
 mod transport;
 
-pub use budget::Limits;
+pub use budget::{Allowance, Limits};
 pub use cloud::Cloud;
 pub use config::{CloudConfig, ConfigError};
 pub use counts::CallCounts;

@@ -1,12 +1,14 @@
 //! Neutron's calls.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::query::{NetworkQuery, PortQuery, SecurityGroupQuery, SubnetQuery, escape};
 use crate::wire::{
     CreateNetwork, CreatePort, CreateSecurityGroup, CreateSecurityGroupRule, CreateSubnet, Network, Port,
-    SecurityGroup, SecurityGroupRule, Subnet,
+    SecurityGroup, SecurityGroupRule, Subnet, Usage,
 };
 use crate::{Cloud, Error, Service};
 
@@ -61,8 +63,13 @@ impl Cloud {
     }
 
     /// Limits of a project by name of the resource; -1 is none.
-    pub async fn network_quota(&self, project: &str) -> Result<std::collections::BTreeMap<String, i64>, Error> {
+    pub async fn network_quota(&self, project: &str) -> Result<BTreeMap<String, i64>, Error> {
         self.show(Service::Neutron, &format!("/quotas/{}", escape(project)), "quota").await
+    }
+
+    /// The same, with how much of each is used.
+    pub async fn network_usage(&self, project: &str) -> Result<BTreeMap<String, Usage>, Error> {
+        self.show(Service::Neutron, &format!("/quotas/{}/details", escape(project)), "quota").await
     }
 
     /// For administrators.

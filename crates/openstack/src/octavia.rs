@@ -51,6 +51,14 @@ impl Cloud {
         self.list(OCTAVIA, "/lbaas/flavors", "flavors", &vec![]).await
     }
 
+    /// How many the project may have; nothing if there is no limit.
+    pub async fn load_balancer_limit(&self, project: &str) -> Result<Option<u64>, Error> {
+        let quota: Value = self.show(OCTAVIA, &format!("/lbaas/quotas/{}", escape(project)), "quota").await?;
+        // The second name is that of older releases.
+        let limit = ["loadbalancer", "load_balancer"].into_iter().find_map(|name| quota[name].as_i64());
+        Ok(limit.and_then(|limit| u64::try_from(limit).ok()))
+    }
+
     pub async fn listeners(&self, name: Option<&str>) -> Result<Vec<Listener>, Error> {
         self.list(OCTAVIA, "/lbaas/listeners", "listeners", &named(name)).await
     }

@@ -1,4 +1,6 @@
-//! What a list is filtered by: every field optional, equal names as the services have them.
+//! What a list is filtered by: every field optional, equal names as the services have them; and where its next page is.
+
+use serde_json::Value;
 
 /// Neutron's tag filters; each list is sent comma separated.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -279,6 +281,14 @@ pub(crate) fn encode(pairs: &[(&'static str, String)]) -> String {
 pub(crate) fn escape(text: &str) -> String {
     let keep = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~:,".contains(&byte);
     text.bytes().map(|byte| if keep(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
+}
+
+/// The query of the next page. Only the query counts: behind a proxy the link's host is often one nobody can reach.
+pub(crate) fn next_query(page: &Value, collection: &str) -> Option<String> {
+    let links = page.get(format!("{collection}_links")).and_then(Value::as_array);
+    let linked = links.and_then(|links| links.iter().find(|link| link["rel"] == "next")?["href"].as_str());
+    let href = linked.or_else(|| page.get("next")?.as_str())?;
+    Some(href.split_once('?')?.1.to_owned())
 }
 
 #[cfg(test)]

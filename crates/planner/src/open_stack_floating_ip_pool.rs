@@ -162,8 +162,11 @@ fn returned(world: &World) -> Phase {
         if world.typed().spec.reclaim_policy != "Delete" {
             return Phase::Done;
         }
-        let taken: BTreeSet<&str> = taken(world).into_values().collect();
-        let roles: BTreeSet<String> = claims(world).map(role).collect();
+        let given = taken(world);
+        // A claim that has its address wants no other: of two that a lost answer made, one goes.
+        let roles: BTreeSet<String> =
+            claims(world).filter(|claim| !given.contains_key(claim.name())).map(role).collect();
+        let taken: BTreeSet<&str> = given.into_values().collect();
         let is_wanted = |ip: &&FloatingIp| {
             let role = OwnerKey::find_in(&ip.description).map(|key| key.role);
             taken.contains(ip.floating_ip_address.as_str()) || role.is_some_and(|role| roles.contains(&role))

@@ -9,6 +9,7 @@ use hangar_api::{Object, ObjectKey};
 use jiff::Timestamp;
 
 use crate::cloud::instance::{Instance, Resolved, Whole};
+use crate::cloud::quota::{Needs, Quota};
 use crate::cloud::{self, Cloud, server};
 use crate::open_stack_machine::UserData;
 use crate::step::Effect;
@@ -29,6 +30,7 @@ pub struct Facts {
     pub resolved: Resolved,
     /// The fields that it shares with machines.
     pub spec: OpenStackMachineSpec,
+    pub quota: Quota,
 }
 
 impl Absorb for Facts {
@@ -44,7 +46,7 @@ impl Planner for OpenStackServers {
     const SHARED: Shared = Shared::WhenTrue;
 
     fn build(phases: Phases<'_, Self>) -> Phases<'_, Self> {
-        phases.then(not_built_yet).then(ready_to_start).facts().then(names).then(project).part(whole)
+        phases.then(not_built_yet).then(ready_to_start).facts().then(names).then(room).then(project).part(whole)
     }
 
     fn delete(phases: Phases<'_, Self>) -> Phases<'_, Self> {
@@ -139,6 +141,19 @@ fn names(world: &World) -> Phase {
         Some(problem) => Phase::blocked("InvalidServerSpec", problem),
         None => Phase::Done,
     }
+}
+
+/// What is about to be made of it; nothing while something else has to come first.
+pub fn needs(world: &World) -> Needs {
+    let is_next = !world.object().is_deleting() && !was_ready(world) && world.facts_error.is_none();
+    if !is_next || !not_built_yet(world).then(|| ready_to_start(world)).then(|| names(world)).is_done() {
+        return Needs::default();
+    }
+    instance(world).needs(&world.facts.cloud.resources)
+}
+
+fn room(world: &World) -> Phase {
+    world.facts.quota.room(&needs(world))
 }
 
 fn project(world: &World) -> Phase {

@@ -27,6 +27,12 @@ pub enum Trouble {
     SlowBack(Duration),
     /// A list shows what it showed a while ago.
     Stale,
+    /// It is asked twice, as when a proxy repeats a request; the second answer is given.
+    Twice,
+    /// It never arrives.
+    LostThere,
+    /// It arrives, and its answer is lost.
+    LostBack,
 }
 
 pub type Hook = Arc<dyn Fn(&Request<Bytes>) -> Trouble + Send + Sync>;
@@ -73,7 +79,16 @@ impl CloudTransport {
         if let Trouble::SlowThere(time) = trouble {
             tokio::time::sleep(time).await;
         }
+        if trouble == Trouble::LostThere {
+            return Err("lost on its way".into());
+        }
+        if trouble == Trouble::Twice {
+            transport.clone().oneshot(request.clone()).await?;
+        }
         let answer = transport.oneshot(request).await?;
+        if trouble == Trouble::LostBack {
+            return Err("its answer was lost".into());
+        }
         if let Some(question) = question.filter(|_| answer.status().is_success()) {
             self.0.seen.lock().unwrap().insert(question, (Instant::now(), answer.clone()));
         }

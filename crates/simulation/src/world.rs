@@ -8,7 +8,7 @@ use std::time::Duration;
 use hangar_api::registry;
 use hangar_engine::pass::StepHook;
 use hangar_kubesim::{Clock, KubeApi, KubeApiOptions};
-use hangar_simulator::{Item, Simulator};
+use hangar_simulator::{Item, Options as Cloud, Simulator};
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use serde_json::Value;
@@ -82,7 +82,8 @@ impl Simulation {
         });
         // Room for thousands of servers.
         let private_cidr = "10.6.0.0/16".parse().unwrap();
-        let cloud_options = hangar_simulator::Options { private_cidr, ..hangar_simulator::Options::default() };
+        // One clock for all: what is old in one place is old in the others.
+        let cloud_options = Cloud { private_cidr, time: Some(began), ..Cloud::default() };
         let (balancers, others) = kubernetes::start(&management, meter.clone());
         let cloud = Simulator::new(cloud_options).unwrap();
         cloud.set_seed(seed);

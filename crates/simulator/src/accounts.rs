@@ -5,14 +5,32 @@
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::Simulator;
 use crate::ask::Ask;
 use crate::identity::catalog;
 use crate::network::security_groups;
 use crate::reply::{Outcome, Refusal, Reply};
-use crate::starter::{DOMAIN, REGION};
+use crate::starter::{DOMAIN, PASSWORD, REGION};
 use crate::state::{ApplicationCredential, Project, State, User, World};
 
 const ROLES: [&str; 4] = ["admin", "member", "reader", "load-balancer_member"];
+
+impl Simulator {
+    /// A project with a user of the same name, who has the starter's password.
+    pub fn add_project(&self, name: &str) {
+        self.change(|world| {
+            let known = new_project(world, name);
+            let user = User {
+                id: world.ids.uuid().simple().to_string(),
+                name: name.to_owned(),
+                password: PASSWORD.to_owned(),
+                projects: vec![known.id],
+                ..User::default()
+            };
+            world.state.users.insert(user.id.clone(), user);
+        });
+    }
+}
 
 pub(crate) fn answer(world: &mut World, ask: &Ask) -> Outcome {
     let segments = ask.segments();
@@ -141,12 +159,18 @@ fn create_project(world: &mut World, ask: &Ask) -> Outcome {
         );
         return Err(Refusal::keystone(409, "Conflict", words));
     }
-    let known = Project { id: world.ids.uuid().simple().to_string(), name };
+    let known = new_project(world, &name);
+    Ok(Reply::new(201, json!({"project": project(&known)})))
+}
+
+/// With its default security group.
+fn new_project(world: &mut World, name: &str) -> Project {
+    let known = Project { id: world.ids.uuid().simple().to_string(), name: name.to_owned() };
     let group = world.ids.text();
     let group = security_groups::default_group(&mut world.ids, &group, &known.id, "2026-01-01T00:00:00Z");
     world.state.security_groups.insert(group.id.clone(), group);
     world.state.projects.insert(known.id.clone(), known.clone());
-    Ok(Reply::new(201, json!({"project": project(&known)})))
+    known
 }
 
 fn create_user(world: &mut World, ask: &Ask) -> Outcome {

@@ -78,7 +78,7 @@ impl Simulator {
         time.div_f64(options.speed.max(0.001))
     }
 
-    fn settle(&self, change: impl FnOnce(&mut World)) {
+    pub(crate) fn settle(&self, change: impl FnOnce(&mut World)) {
         {
             let mut world = self.world();
             change(&mut world);

@@ -45,6 +45,15 @@ impl Simulator {
         lifecycle::vanish(self, service, &[collection, id]);
     }
 
+    /// A load balancer ends in this status by itself, such as `ERROR`.
+    pub fn set_load_balancer_status(&self, id: &str, status: &str) {
+        self.settle(|world| {
+            if let Some(balancer) = world.state.load_balancers.get_mut(id) {
+                balancer.provisioning_status = status.to_owned();
+            }
+        });
+    }
+
     pub(crate) fn measured(&self, mut work: impl FnMut()) {
         let stopwatch = self.0.stopwatch.lock().unwrap_or_else(PoisonError::into_inner).clone();
         match stopwatch {

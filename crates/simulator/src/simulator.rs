@@ -50,6 +50,8 @@ pub struct Options {
     pub private_cidr: ipnet::Ipv4Net,
     /// Whether floating IPs and virtual IPs answer on this machine and lead to what stands behind them.
     pub forward: bool,
+    /// What time it is at the beginning; nothing: that of this machine.
+    pub time: Option<Timestamp>,
     pub access: Access,
 }
 
@@ -67,6 +69,7 @@ impl Default for Options {
             public_cidr: starter::PUBLIC_CIDR,
             private_cidr: starter::PRIVATE_CIDR,
             forward: false,
+            time: None,
             access: Access::default(),
         }
     }
@@ -126,6 +129,7 @@ impl Simulator {
                 }
             }
         }
+        let began = (options.time.unwrap_or_else(Timestamp::now), Instant::now());
         world.sequence = world.state.servers.values().map(|record| record.sequence).max().unwrap_or(0);
         Ok(Self(Arc::new(Inner {
             options,
@@ -139,7 +143,7 @@ impl Simulator {
             changes: tokio::sync::watch::Sender::new(0),
             plumbing: tokio::sync::watch::Sender::new(0),
             forwards: tokio::sync::watch::Sender::new(vec![]),
-            began: (Timestamp::now(), Instant::now()),
+            began,
         })))
     }
 
@@ -315,7 +319,7 @@ impl Simulator {
         self.0.plumbing.send_modify(|count| *count += 1);
     }
 
-    fn change(&self, change: impl FnOnce(&mut World)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut World)) {
         let mut world = self.world();
         change(&mut world);
         self.record(&mut world, "");

@@ -29,6 +29,7 @@ pub async fn carry_out(session: &Session, project: &Project, call: CloudCall) ->
     match &answer {
         Ok(CloudAnswer::Is(resource)) => project.insert(resource).await,
         Ok(CloudAnswer::Gone(of, id)) => project.remove(*of, id).await,
+        Err(error) if error.kind == ErrorKind::Quota => project.quota.is_wrong().await,
         // What was named is not there, or is somebody else's: what we know is old.
         Err(error) if matches!(error.kind, ErrorKind::NotFound | ErrorKind::BadRequest | ErrorKind::Conflict) => {
             session.forget_flavors().await;
@@ -210,6 +211,7 @@ async fn tag(
 
 async fn delete(session: &Session, project: &Project, of: ResourceType, id: String) -> Result<CloudAnswer, Error> {
     let cloud = &session.cloud;
+    project.quota.deleted().await;
     let result = match of {
         ResourceType::Port => cloud.delete_port(&id).await,
         ResourceType::SecurityGroup => cloud.delete_security_group(&id).await,

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use hangar_api::Object;
 use hangar_api::kinds::{OpenStackClusterSpecRouter, OpenStackMachineSpec};
-use hangar_openstack::{Error, ImageQuery};
+use hangar_openstack::{Error, Flavor, ImageQuery};
 use hangar_planner::Reason;
-use hangar_planner::cloud::instance::{Resolved, ResolvedPort};
+use hangar_planner::cloud::instance::{Resolved, ResolvedPort, Size};
 use hangar_planner::cloud::{Lookup, PROJECT_ANNOTATION, Parameter, Resources, has_twins, server};
 use serde_json::json;
 
@@ -92,8 +92,10 @@ pub async fn resolve(
         let security_groups = security_groups(session, port.security_groups.as_deref()).await?;
         ports.push(ResolvedPort { network, subnets, security_groups });
     }
+    let flavors = session.flavors().await?;
     Ok(Resolved {
-        flavor: flavor(session, spec).await?,
+        flavor: flavor(&flavors, spec),
+        size: size(&flavors, spec),
         image: match &image {
             Some(image) => image.clone().unwrap_or_default(),
             None => self::image(session, spec).await?,
@@ -106,16 +108,22 @@ pub async fn resolve(
 }
 
 /// A flavor by id, or by its exact name.
-async fn flavor(session: &Session, spec: &OpenStackMachineSpec) -> Result<Lookup, Error> {
+fn flavor(flavors: &[Flavor], spec: &OpenStackMachineSpec) -> Lookup {
     if let Some(id) = &spec.flavor_id {
-        return Ok(Lookup::Found(id.clone()));
+        return Lookup::Found(id.clone());
     }
     let wanted = spec.flavor.clone().unwrap_or_default();
-    let flavors = session.flavors().await?;
-    Ok(match flavors.iter().find(|flavor| flavor.name == wanted) {
+    match flavors.iter().find(|flavor| flavor.name == wanted) {
         Some(flavor) => Lookup::Found(flavor.id.clone()),
         None => Lookup::Missing { wanted, known: flavors.iter().map(|flavor| flavor.name.clone()).collect() },
-    })
+    }
+}
+
+/// What it takes of the quota.
+fn size(flavors: &[Flavor], spec: &OpenStackMachineSpec) -> Option<Size> {
+    let id = flavor(flavors, spec);
+    let flavor = flavors.iter().find(|flavor| Some(flavor.id.as_str()) == id.id())?;
+    Some(Size { cores: flavor.vcpus.into(), memory_mib: flavor.ram })
 }
 
 async fn image(session: &Session, spec: &OpenStackMachineSpec) -> Result<Lookup, Error> {

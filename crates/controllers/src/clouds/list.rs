@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use hangar_openstack::Error;
 use hangar_planner::cloud::Owned;
 use tokio::time::Instant;
 
@@ -19,6 +20,8 @@ pub struct List<T> {
     pub(super) own: BTreeMap<String, Own<T>>,
     /// Of those that we made: what the last list does not have.
     pub(super) unlisted: BTreeSet<String>,
+    /// Why it could not be read.
+    failure: Option<(Instant, Error)>,
 }
 
 /// The outcome of a call of ours.
@@ -54,6 +57,7 @@ impl<T> Default for List<T> {
             owners: BTreeMap::new(),
             own: BTreeMap::new(),
             unlisted: BTreeSet::new(),
+            failure: None,
         }
     }
 }
@@ -68,6 +72,15 @@ impl<T: Owned> List<T> {
             }
         };
         self.read.is_some_and(|(of, at)| of == epoch && at.elapsed() < age)
+    }
+
+    pub(super) fn failed(&mut self, error: &Error) {
+        self.failure = Some((Instant::now(), error.clone()));
+    }
+
+    /// Whoever waited while somebody else tried in vain does not try the same again: a cloud that hangs would be waited for once for each object.
+    pub(super) fn failure_since(&self, asked: Instant) -> Option<Error> {
+        self.failure.as_ref().filter(|(at, _)| *at > asked).map(|(_, error)| error.clone())
     }
 
     pub(super) fn fill(&mut self, epoch: u64, began: Instant, listed: Vec<T>) {

@@ -4,10 +4,12 @@
 //! each credential, and one set of lists for each project, whichever credential it was read with; sessions that nobody uses are dropped.
 
 mod calls;
+mod everything;
 pub mod instance;
 mod list;
 mod lookup;
 mod project;
+mod quota;
 mod sorts;
 
 use std::collections::BTreeMap;
@@ -19,6 +21,7 @@ use hangar_engine::metrics::{Collector, Counters};
 use hangar_openstack::{
     CallCounts, Cloud, CloudConfig, Error, ErrorKind, Flavor, HostPolicy, Transport, transport_for,
 };
+use hangar_planner::cloud::quota::{Needs, Quota};
 use hangar_planner::cloud::{CloudAnswer, CloudCall, CloudIdentity};
 use hangar_planner::{Reason, Wake};
 use tokio::time::Instant;
@@ -120,21 +123,23 @@ impl Clouds {
 
     /// The project that a session is in; credentials of one project share it.
     pub async fn project(&self, session: &Session) -> Result<Arc<Project>, Error> {
-        let found = session.project.get_or_try_init(|| async {
+        // Who waits for a token that cannot be had is told so together with the others, not one after the other.
+        let id = session.cloud.project_id().await?;
+        let project = session.project.get_or_init(|| async {
             let config = session.cloud.config();
-            let id = session.cloud.project_id().await?;
             let region = config.region().unwrap_or_default();
             let name = format!("{id}@{} {region}", config.auth_url()).trim_end().to_owned();
             let mut projects = self.projects.lock().unwrap_or_else(PoisonError::into_inner);
             projects.retain(|_, project| project.strong_count() > 0);
             if let Some(project) = projects.get(&name).and_then(Weak::upgrade) {
-                return Ok(project);
+                session.cloud.share(project.allowance.clone());
+                return project;
             }
-            let project = Arc::new(Project::new(name.clone(), id));
+            let project = Arc::new(Project::new(name.clone(), id, session.cloud.allowance()));
             projects.insert(name, Arc::downgrade(&project));
-            Ok(project)
+            project
         });
-        found.await.cloned()
+        Ok(project.await.clone())
     }
 
     /// Every session's calls so far, for benchmarks and metrics.
@@ -257,6 +262,14 @@ pub async fn call(context: &Context, identity: &CloudIdentity, call: CloudCall) 
     calls::carry_out(&session, &project, call).await.map_err(|error| refusal(context, &error))
 }
 
+/// What the quota leaves for an owner that is about to make all this. One that needs nothing any more says so, and costs no call.
+pub async fn quota(context: &Context, identity: &CloudIdentity, owner: &str, needs: &Needs) -> Result<Quota, Reason> {
+    let session = session(context, identity).await?;
+    let project = context.clouds.project(&session).await.map_err(|error| refusal(context, &error))?;
+    let left = project.quota.left(&session, project.id(), owner, needs).await;
+    left.map_err(|error| refusal(context, &error))
+}
+
 /// What a failed call means for a condition.
 pub fn refusal(context: &Context, error: &Error) -> Reason {
     let code = match error.kind {
@@ -275,7 +288,20 @@ pub fn refusal(context: &Context, error: &Error) -> Reason {
         ErrorKind::TooManyRequests { retry_after: Some(time) } => Wake::After(time),
         _ => Wake::Retry,
     };
-    Reason { code, message: error.to_string(), wake }
+    Reason { code, message: format!("{error}{}", advice(error.kind)), wake }
+}
+
+/// What a person can do where the cloud's words do not say it.
+fn advice(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Unauthorized => {
+            "; the credential is wrong, expired or revoked: replace it in the Secret that identityRef leads to"
+        }
+        ErrorKind::Forbidden => "; the credential may not do this: give its user the role that the cloud asks for",
+        ErrorKind::Quota => "; have the quota raised, or delete what is not needed",
+        ErrorKind::Unreachable => "; check auth_url, and the way to the cloud from here",
+        _ => "",
+    }
 }
 
 #[cfg(test)]

@@ -10,14 +10,17 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use hangar_openstack::{
-    Cloud, Error, FloatingIp, Member, Network, Port, Router, SecurityGroup, Server, Subnet, Trunk, Volume,
+    Allowance, Cloud, Error, FloatingIp, FloatingIpQuery, Image, ImageQuery, Member, Network, Port, Router,
+    SecurityGroup, Server, Subnet, Trunk, Volume,
 };
 use hangar_planner::cloud::{LoadBalancerTree, Owned as _, Resource, ResourceType};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::everything::Everything;
 pub use super::list::Age;
 use super::list::List;
+use super::quota::QuotaBook;
 use super::sorts::{OfOwner, Sort};
 
 /// Shared by all credentials of the project.
@@ -25,6 +28,8 @@ pub struct Project {
     /// Which one it is, for people and for comparison.
     pub name: String,
     id: String,
+    /// Calls of all credentials together.
+    pub(super) allowance: Allowance,
     pub(super) servers: Mutex<List<Server>>,
     pub(super) ports: Mutex<List<Port>>,
     pub(super) security_groups: Mutex<List<SecurityGroup>>,
@@ -39,6 +44,9 @@ pub struct Project {
     pub(super) no_monitors: Mutex<BTreeSet<String>>,
     pub(super) volumes: Mutex<List<Volume>>,
     pub(super) trunks: Mutex<List<Trunk>>,
+    pub(super) quota: QuotaBook,
+    all_floating_ips: Everything<FloatingIp>,
+    all_images: Everything<Image>,
     /// What names were found to mean, by their owner's UID and what they are for, with the question.
     remembered: Mutex<BTreeMap<(String, &'static str), Remembered>>,
     /// Lists that began in an earlier epoch count for nothing.
@@ -60,10 +68,11 @@ type Remembered = (Instant, String, Arc<dyn Any + Send + Sync>);
 /// What nobody asked about for so long is forgotten.
 const KEPT: Duration = Duration::from_secs(3600);
 impl Project {
-    pub fn new(name: String, id: String) -> Self {
+    pub fn new(name: String, id: String, allowance: Allowance) -> Self {
         Self {
             name,
             id,
+            allowance,
             servers: Mutex::default(),
             ports: Mutex::default(),
             security_groups: Mutex::default(),
@@ -76,6 +85,9 @@ impl Project {
             no_monitors: Mutex::default(),
             volumes: Mutex::default(),
             trunks: Mutex::default(),
+            quota: QuotaBook::default(),
+            all_floating_ips: Everything::default(),
+            all_images: Everything::default(),
             remembered: Mutex::default(),
             epoch: AtomicU64::new(0),
             deleting: std::sync::Mutex::default(),
@@ -109,11 +121,16 @@ impl Project {
 
     /// One owner's resources of one sort, from a list that is not older than `age`.
     pub async fn resources<T: Sort>(&self, cloud: &Cloud, owner: &str, age: Age) -> Result<OfOwner<T>, Error> {
+        let asked = Instant::now();
         let mut list = T::list_of(self).lock().await;
+        if let Some(failure) = list.failure_since(asked) {
+            return Err(failure);
+        }
         let is_new = T::NEW_NEEDS_NO_LIST && list.is_all_new(owner, self.epoch(), age);
         if !list.is_fresh(self.epoch(), age) && !is_new {
             let (epoch, began) = (self.epoch(), Instant::now());
-            list.fill(epoch, began, T::read(cloud, self).await?);
+            let listed = T::read(cloud, self).await.inspect_err(|error| list.failed(error))?;
+            list.fill(epoch, began, listed);
         }
         // Made a moment ago and not in the list: that may be an old list, or it is gone.
         let of_owner = list.of(owner);
@@ -178,6 +195,23 @@ impl Project {
         Ok(found)
     }
 
+    /// What `look` sees in the floating IPs of the project, whoever made them.
+    pub async fn floating_ips<R>(
+        &self,
+        cloud: &Cloud,
+        age: Duration,
+        look: impl FnOnce(&[FloatingIp]) -> R,
+    ) -> Result<R, Error> {
+        let query = FloatingIpQuery { project_id: Some(self.id.clone()), ..FloatingIpQuery::default() };
+        self.all_floating_ips.see(self.epoch(), age, async { cloud.floating_ips(&query).await }, look).await
+    }
+
+    /// The same for its images: Glance keeps no key that lists could be filtered by in every release.
+    pub async fn images<R>(&self, cloud: &Cloud, age: Duration, look: impl FnOnce(&[Image]) -> R) -> Result<R, Error> {
+        let query = ImageQuery { owner: Some(self.id.clone()), ..ImageQuery::default() };
+        self.all_images.see(self.epoch(), age, async { cloud.images(&query).await }, look).await
+    }
+
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -190,12 +224,14 @@ impl Project {
             Resource::Network(it) => self.made(it).await,
             Resource::Subnet(it) => self.made(it).await,
             Resource::Router(it) => self.made(it).await,
-            Resource::FloatingIp(it) => self.made(it).await,
+            Resource::FloatingIp(it) => {
+                self.all_floating_ips.changed(|other| other.id == it.id, Some(FloatingIp::clone(it))).await;
+                self.made(it).await;
+            }
             Resource::LoadBalancer(it) => self.made(it).await,
             Resource::Volume(it) => self.made(it).await,
             Resource::Trunk(it) => self.made(it).await,
-            // Of images there is no list: they are few, and asked for one by one.
-            Resource::Image(_) => {}
+            Resource::Image(it) => self.all_images.changed(|other| other.id == it.id, Some(Image::clone(it))).await,
         }
     }
 
@@ -211,11 +247,14 @@ impl Project {
             ResourceType::Network => self.gone::<Network>(id).await,
             ResourceType::Subnet => self.gone::<Subnet>(id).await,
             ResourceType::Router => self.gone::<Router>(id).await,
-            ResourceType::FloatingIp => self.gone::<FloatingIp>(id).await,
+            ResourceType::FloatingIp => {
+                self.all_floating_ips.changed(|it| it.id == id, None).await;
+                self.gone::<FloatingIp>(id).await;
+            }
             ResourceType::LoadBalancer => self.gone::<LoadBalancerTree>(id).await,
             ResourceType::Volume => self.gone::<Volume>(id).await,
             ResourceType::Trunk => self.gone::<Trunk>(id).await,
-            ResourceType::Image => {}
+            ResourceType::Image => self.all_images.changed(|it| it.id == id, None).await,
         }
     }
 
@@ -235,7 +274,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn since_when_an_owner_is_deleted_is_known_for_an_hour() {
-        let project = Project::new("p".into(), "id".into());
+        let project = Project::new("p".into(), "id".into(), Allowance::new(hangar_openstack::Limits::default()));
         for (owner, later, expected) in [("a", 5, 0), ("b", 5, 0), ("a", 3_595, 10), ("a", 0, 0), ("b", 0, 0)] {
             assert_eq!(project.deleting_for(owner), Duration::from_secs(expected), "{owner}");
             tokio::time::advance(Duration::from_secs(later)).await;

@@ -53,7 +53,9 @@ impl Sort for Server {
         &project.servers
     }
     async fn read(cloud: &Cloud, _project: &Project) -> Result<Vec<Self>, Error> {
-        cloud.servers(&ServerQuery::default()).await
+        let mut servers = cloud.servers(&ServerQuery::default()).await?;
+        servers.retain(|it| !server::is_gone(it));
+        Ok(servers)
     }
     /// Told to go or one of two. Nova knows, and of two its clock says which one is older: by clocks of their own two processes would each delete
     /// what the other has made.
@@ -61,7 +63,7 @@ impl Sort for Server {
         server::is_deleting(self) || has_twins(of_owner)
     }
     async fn show(&self, cloud: &Cloud) -> Result<Option<Self>, Error> {
-        found(cloud.server(&self.id).await)
+        Ok(found(cloud.server(&self.id).await)?.filter(|it| !server::is_gone(it)))
     }
 }
 

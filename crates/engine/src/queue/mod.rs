@@ -1,7 +1,8 @@
 //! Which objects to look at next: what changed before what is only looked at again, clusters in turn, each key once, with a delay of its own after a failure.
 //!
 //! Holds: a key that is being worked on is not handed out again; what arrives meanwhile is worked on once more afterwards; the order follows from the
-//! order of arrival ([`turns`]), so that two runs with the same events do the same.
+//! order of arrival ([`turns`]), so that two runs with the same events do the same; of one cluster only so many are worked on at a time, so that one whose
+//! cloud is slow does not keep the others waiting.
 
 mod turns;
 
@@ -18,6 +19,8 @@ use turns::{Priority, Turns, Waiting};
 
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(60);
+/// So many keys of one cluster are worked on at a time.
+const MOST_OF_A_GROUP: usize = 16;
 /// Who asks to be looked at again sooner waits for something that is under way.
 const ROUTINE: Duration = Duration::from_secs(60);
 
@@ -33,6 +36,8 @@ struct Inner {
     opened: bool,
     waiting: Turns,
     working: HashMap<ObjectKey, Group>,
+    /// How many of each group are worked on.
+    at_work: HashMap<Group, usize>,
     /// Being worked on, and to be worked on once more.
     again: HashMap<ObjectKey, Priority>,
     later: BTreeSet<(Instant, ObjectKey)>,
@@ -87,8 +92,7 @@ impl Queue {
                 let mut inner = self.inner();
                 inner.opened = true;
                 inner.ripen(Instant::now());
-                if let Some(Waiting { key, group, since }) = inner.waiting.pop() {
-                    inner.working.insert(key.clone(), group);
+                if let Some(Waiting { key, since, .. }) = inner.pop() {
                     if !inner.waiting.is_empty() {
                         // One notification may stand for several keys: pass it on.
                         self.changed.notify_one();
@@ -106,7 +110,7 @@ impl Queue {
 
     pub fn done(&self, key: &ObjectKey, outcome: Outcome) {
         let mut inner = self.inner();
-        let Some(group) = inner.working.remove(key) else { return };
+        let Some(group) = inner.leave(key) else { return };
         let delay = match outcome {
             Outcome::Settled => {
                 inner.failures.remove(key);
@@ -147,6 +151,25 @@ impl Queue {
 }
 
 impl Inner {
+    fn pop(&mut self) -> Option<Waiting> {
+        let Self { waiting, at_work, .. } = self;
+        let next = waiting.pop(|group| at_work.get(group).is_some_and(|count| *count >= MOST_OF_A_GROUP))?;
+        self.working.insert(next.key.clone(), next.group.clone());
+        *self.at_work.entry(next.group.clone()).or_default() += 1;
+        Some(next)
+    }
+
+    fn leave(&mut self, key: &ObjectKey) -> Option<Group> {
+        let group = self.working.remove(key)?;
+        if let Some(count) = self.at_work.get_mut(&group) {
+            *count -= 1;
+            if *count == 0 {
+                self.at_work.remove(&group);
+            }
+        }
+        Some(group)
+    }
+
     /// Whether it was neither waiting nor being worked on.
     fn push(&mut self, key: ObjectKey, group: Group, priority: Priority) -> bool {
         if self.working.contains_key(&key) {
@@ -245,6 +268,27 @@ mod tests {
         for name in ["c", "d", "b", "a"] {
             assert_eq!(queue.next().await.0, key(name));
         }
+    }
+
+    #[tokio::test]
+    async fn a_cluster_that_takes_long_keeps_nobody_else_waiting() {
+        let queue = Queue::default();
+        let group = |name: &str| Group::new(("default".to_owned(), name.to_owned()));
+        for number in 0..MOST_OF_A_GROUP + 5 {
+            queue.add(key(&format!("slow-{number}")), group("slow"));
+        }
+        let mut taken = vec![];
+        for _ in 0..MOST_OF_A_GROUP {
+            taken.push(queue.next().await.0);
+        }
+        queue.add(key("other"), group("other"));
+        assert_eq!(queue.next().await.0, key("other"), "its own are not handed out before one of them is done");
+        assert!(queue.inner().pop().is_none());
+        queue.done(&taken[0], Outcome::Settled);
+        assert_eq!(queue.next().await.0, key(&format!("slow-{MOST_OF_A_GROUP}")));
+        taken.iter().for_each(|key| queue.done(key, Outcome::Settled));
+        queue.done(&key("other"), Outcome::Settled);
+        assert_eq!(queue.inner().at_work.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]

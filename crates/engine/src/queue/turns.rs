@@ -67,19 +67,20 @@ impl Turns {
         before.is_none()
     }
 
-    pub fn pop(&mut self) -> Option<Waiting> {
+    /// Of groups that are full nothing is handed out.
+    pub fn pop(&mut self, is_full: impl Fn(&Group) -> bool) -> Option<Waiting> {
         let routine_first = self.in_a_row >= NEWS_IN_A_ROW;
         let order =
             if routine_first { [Priority::Routine, Priority::News] } else { [Priority::News, Priority::Routine] };
-        order.into_iter().find_map(|priority| self.pop_of(priority))
+        order.into_iter().find_map(|priority| self.pop_of(priority, &is_full))
     }
 
-    fn pop_of(&mut self, priority: Priority) -> Option<Waiting> {
+    fn pop_of(&mut self, priority: Priority, is_full: &impl Fn(&Group) -> bool) -> Option<Waiting> {
         let lane = match priority {
             Priority::News => &mut self.news,
             Priority::Routine => &mut self.routine,
         };
-        while let Some(next) = lane.pop() {
+        while let Some(next) = lane.pop(is_full) {
             if self.queued.get(&next.key) == Some(&priority) {
                 self.queued.remove(&next.key);
                 self.in_a_row = if priority == Priority::News { self.in_a_row + 1 } else { 0 };
@@ -99,8 +100,10 @@ impl Lane {
         keys.push_back(waiting);
     }
 
-    fn pop(&mut self) -> Option<Waiting> {
-        let group = self.turns.pop_front()?;
+    fn pop(&mut self, is_full: &impl Fn(&Group) -> bool) -> Option<Waiting> {
+        let place = self.turns.iter().position(|group| !is_full(group))?;
+        // Those that are full are next when they are not.
+        let group = self.turns.remove(place)?;
         let keys = self.keys.get_mut(&group)?;
         let next = keys.pop_front();
         if keys.is_empty() {
@@ -123,7 +126,7 @@ mod tests {
     }
 
     fn rest(turns: &mut Turns) -> Vec<String> {
-        std::iter::from_fn(|| turns.pop()).map(|next| next.key.name).collect()
+        std::iter::from_fn(|| turns.pop(|_| false)).map(|next| next.key.name).collect()
     }
 
     #[tokio::test]
@@ -145,7 +148,7 @@ mod tests {
             turns.push(waiting(&format!("a/{number}")), Priority::Routine);
         }
         turns.push(waiting("b/1"), Priority::News);
-        assert_eq!(turns.pop().unwrap().key.name, "b/1");
+        assert_eq!(turns.pop(|_| false).unwrap().key.name, "b/1");
         for number in 0..20 {
             turns.push(waiting(&format!("b/{number}")), Priority::News);
         }

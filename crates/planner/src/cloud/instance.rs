@@ -4,6 +4,7 @@
 //! and no field that a user may choose freely (metadata, value specs, hints) can replace it.
 
 mod devices;
+mod needs;
 mod resolved;
 mod whole;
 
@@ -20,7 +21,7 @@ use super::trunks::WantedTrunk;
 use super::{KEY_METADATA, Lookup, Resources, oldest, server};
 use crate::owner_key::OwnerKey;
 
-pub use resolved::{Resolved, ResolvedPort};
+pub use resolved::{Resolved, ResolvedPort, Size};
 pub use whole::Whole;
 
 /// One server to be, with all that it depends on.

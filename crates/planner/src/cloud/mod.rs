@@ -12,6 +12,7 @@ pub mod instance;
 pub mod load_balancer;
 pub mod network;
 pub mod ports;
+pub mod quota;
 pub mod resources;
 pub mod router;
 pub mod rules;

@@ -18,6 +18,10 @@ pub const ROLE: &str = "router";
 const INTERFACE: &str = "router-interface-";
 
 /// Whether a role is that of a router's interface.
+pub fn interface_role(index: usize) -> String {
+    format!("{INTERFACE}{index}")
+}
+
 pub fn is_interface(role: &str) -> bool {
     role.starts_with(INTERFACE)
 }
@@ -88,7 +92,7 @@ impl ManagedRouter<'_> {
     }
 
     fn interface(&self, index: usize) -> Option<&Port> {
-        let role = format!("{INTERFACE}{index}");
+        let role = interface_role(index);
         let ports = &self.cloud.resources.ports;
         let found = first(ports, &role, |port| (self.is_elsewhere(port), self.cloud.rank(port)));
         found.filter(|port| !self.is_elsewhere(port))
@@ -106,7 +110,7 @@ impl ManagedRouter<'_> {
             let create = CreatePort {
                 network_id: subnet.network_id.clone(),
                 name: self.owner.name(),
-                description: Some(self.owner.description(&format!("{INTERFACE}{index}"))),
+                description: Some(self.owner.description(&interface_role(index))),
                 fixed_ips: Some(vec![FixedIp { subnet_id: Some(subnet.id.clone()), ip_address: Some(address) }]),
                 // The project's default group has no say in what a router forwards.
                 security_groups: Some(vec![]),

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::cluster_owner::ClusterOwner;
+use super::quota::{Counted, Needs};
 use super::rules::{self, Role};
 use super::{Cloud, CloudCall, ResourceType};
 use crate::plan::Phase;
@@ -61,6 +62,26 @@ impl SecurityGroups<'_> {
                 ..CreateSecurityGroup::default()
             }))
         }))
+    }
+
+    /// Groups that are not there yet, with their rules; those that Neutron adds by itself count, too.
+    pub fn needs(&self, cidrs: &[&str], api_ports: &[u16]) -> Needs {
+        let mut needs = Needs::default();
+        if self.spec.is_null() {
+            return needs;
+        }
+        let ids = rules::Ids {
+            control_plane: Role::ControlPlane.name(),
+            worker: Role::Worker.name(),
+            bastion: self.bastion.then_some(Role::Bastion.name()),
+        };
+        let around = rules::Surroundings { ids, cidrs, api_ports };
+        for role in self.roles().filter(|role| self.of(*role).is_none()) {
+            let count = rules::defaults("").len() + rules::wanted(self.spec, role, &around).len();
+            needs.add(Counted::SecurityGroups, 1);
+            needs.add(Counted::SecurityGroupRules, u64::try_from(count).unwrap_or(u64::MAX));
+        }
+        needs
     }
 
     fn rules(&self) -> Phase {

@@ -42,6 +42,11 @@ pub fn is_deleting(server: &Nova) -> bool {
     server.task_state.as_deref() == Some("deleting") || server.status == "DELETED"
 }
 
+/// What a cloud keeps of a deleted server for a while, so that an operator can bring it back: for us it is gone (CAPO 2618: it was waited for until the cloud forgot it).
+pub fn is_gone(server: &Nova) -> bool {
+    server.status == "SOFT_DELETED" || server.vm_state.as_deref() == Some("soft-delete")
+}
+
 /// `create` is asked only if there is none: user-data is large.
 pub struct Server<'a, F> {
     pub cloud: &'a Cloud,

@@ -326,3 +326,15 @@ fn every_sort_of_resource_says_whose_it_is_and_comes_and_goes() {
         assert_eq!(seen.resources, Resources::default(), "{call:?}");
     }
 }
+
+#[test]
+fn capo_2618_a_server_that_is_kept_for_a_while_after_its_deletion_is_gone() {
+    let server = |status: &str, vm_state: Option<&str>| hangar_openstack_types::Server {
+        status: status.into(),
+        vm_state: vm_state.map(str::to_owned),
+        ..Default::default()
+    };
+    assert!(crate::cloud::server::is_gone(&server("SOFT_DELETED", None)));
+    assert!(crate::cloud::server::is_gone(&server("DELETED", Some("soft-delete"))));
+    assert!(!crate::cloud::server::is_gone(&server("ACTIVE", Some("active"))));
+}

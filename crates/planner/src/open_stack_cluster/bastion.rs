@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::cloud::floating_ip::{self, Address};
 use crate::cloud::instance::{self, Instance, Whole};
+use crate::cloud::quota::Needs;
 use crate::cloud::rules::Role;
 use crate::cloud::server;
 use crate::cloud::{Cloud, oldest, security_groups};
@@ -18,6 +19,7 @@ use crate::{Phase, intent};
 
 use super::World;
 use super::parts::{bastion_enabled, external, network, owner, spec};
+use super::room::room_for_bastion;
 
 /// The metadata entry of its server that says which spec it was made from.
 pub const FINGERPRINT_METADATA: &str = "hangar-spec";
@@ -108,6 +110,16 @@ fn has_lost_a_port(world: &World) -> bool {
     current(world).is_some_and(server::is_active) && wanted().iter().any(|port| oldest(ports, &port.role).is_none())
 }
 
+/// What of its server is still to be made.
+pub fn needs(world: &World) -> Needs {
+    let is_valid = not_built_yet(&spec(world)["bastion"]["spec"]).is_none();
+    let needs = |whole: &Whole<'_>| match whole.instance.problem("") {
+        None => whole.instance.needs(&whole.cloud.resources),
+        Some(_) => Needs::default(),
+    };
+    if is_valid { with_whole(world, needs) } else { Needs::default() }
+}
+
 pub fn build(world: &World, now: Timestamp) -> Phase {
     if !bastion_enabled(world) {
         return delete(world, now);
@@ -124,7 +136,7 @@ pub fn build(world: &World, now: Timestamp) -> Phase {
     {
         return Phase::blocked("InvalidBastionSpec", problem);
     }
-    with_whole(world, |whole| whole.build(now)).then(|| match external(world) {
+    room_for_bastion(world).then(|| with_whole(world, |whole| whole.build(now))).then(|| match external(world) {
         Some(_) => address(world).build(now),
         None => Phase::Done,
     })

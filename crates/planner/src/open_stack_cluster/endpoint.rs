@@ -144,17 +144,24 @@ pub fn api_address(world: &World) -> Address<'_> {
     address
 }
 
+/// The user said where the API answers, and did not ask for an address.
+fn is_elsewhere(world: &World, address: &Address<'_>) -> bool {
+    let is_users = !host(world).is_empty() && address.before.is_empty() && address.given.is_empty();
+    is_users && !needs_load_balancers(world) && address.ip().is_none()
+}
+
+/// A floating IP that is not there yet.
+pub fn wants_new_address(world: &World) -> bool {
+    let address = api_address(world);
+    address.ip().is_none() && !is_elsewhere(world, &address)
+}
+
 pub fn address(world: &World, now: Timestamp) -> Phase {
     if !wants_api_address(world) || external(world).is_none() {
         return Phase::Done;
     }
     let address = api_address(world);
-    // The user said where the API answers, and did not ask for an address.
-    let is_users = !host(world).is_empty() && address.before.is_empty() && address.given.is_empty();
-    if is_users && !needs_load_balancers(world) && address.ip().is_none() {
-        return Phase::Done;
-    }
-    address.build(now)
+    if is_elsewhere(world, &address) { Phase::Done } else { address.build(now) }
 }
 
 pub fn endpoint(world: &World) -> Phase {

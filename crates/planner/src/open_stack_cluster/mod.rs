@@ -7,6 +7,7 @@ mod endpoint;
 mod leftovers;
 mod names;
 mod parts;
+mod room;
 mod status;
 
 use std::time::Duration;
@@ -17,6 +18,7 @@ use hangar_openstack_types::{FloatingIp, Network, Port, Router, Subnet};
 use jiff::Timestamp;
 
 use crate::cloud::instance::Resolved;
+use crate::cloud::quota::Quota;
 use crate::cloud::{self, Cloud, CloudAnswer, Lookup, load_balancer};
 use crate::planner::Part;
 use crate::step::Effect;
@@ -26,6 +28,7 @@ pub use bastion::FINGERPRINT_METADATA;
 pub use endpoint::API_ADDRESS_ANNOTATION;
 pub use leftovers::{DELETE_ANNOTATION, Leftover, LeftoverSort};
 pub use parts::{bastion_enabled, is_managed, named, needs_floating_ips, needs_load_balancers, wants_external};
+pub use room::{bastion_needs, needs};
 
 pub struct OpenStackClusters;
 
@@ -46,6 +49,7 @@ pub struct Facts {
     pub network_ports: Vec<Port>,
     /// What controllers in the tenant made, when the cluster is about to go.
     pub leftovers: Vec<Leftover>,
+    pub quota: Quota,
 }
 
 /// What the spec's names and filters mean.
@@ -95,6 +99,7 @@ impl Planner for OpenStackClusters {
             .then(owner)
             .facts()
             .then(names::names)
+            .then(room::room)
             .then(project)
             .part(parts::network_part)
             .part(parts::router_part)
@@ -137,6 +142,7 @@ fn infrastructure(world: &World, now: Timestamp) -> Phase {
     }
     owner(world)
         .then(|| names::names(world))
+        .then(|| room::room(world))
         .then(|| project(world))
         .then(|| parts::network_part(world).build(now))
         .then(|| parts::router_part(world).build(now))

@@ -77,6 +77,13 @@ fn om6_each_claim_gets_one_address_and_what_nobody_claims_goes_back() {
             "create floating IP in ext",
         ),
         (
+            "has it, and a lost answer made another one",
+            json!({}),
+            vec![claim("a"), address("a", "9.9.9.1")],
+            vec![made("f", "a", "9.9.9.1"), made("g", "a", "9.9.9.2")],
+            "delete FloatingIp g",
+        ),
+        (
             "its claim is gone",
             json!({}),
             vec![address("a", "9.9.9.1")],

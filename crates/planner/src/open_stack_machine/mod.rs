@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::cloud::instance::{Resolved, Whole};
+use crate::cloud::quota::{Needs, Quota};
 use crate::cloud::{self, Cloud, CloudAnswer, Resource, server};
 use crate::intent;
 use crate::step::Effect;
@@ -36,6 +37,7 @@ pub struct Facts {
     pub resolved: Resolved,
     /// The one with the address that its claim was given.
     pub floating_ip: Option<FloatingIp>,
+    pub quota: Quota,
 }
 
 /// Hidden from logs: it holds a bootstrap token.
@@ -69,6 +71,7 @@ impl Planner for OpenStackMachines {
             .then(ready_to_start)
             .facts()
             .then(names)
+            .then(room)
             .then(project)
             .then(floating_ip::claimed)
             .part(whole)
@@ -163,6 +166,19 @@ fn names(world: &World) -> Phase {
         Some(problem) => Phase::blocked("InvalidMachineSpec", problem),
         None => Phase::Done,
     }
+}
+
+/// What is about to be made of it; nothing while something else has to come first.
+pub fn needs(world: &World) -> Needs {
+    let is_next = !world.object().is_deleting() && !was_ready(world) && world.facts_error.is_none();
+    if !is_next || !owner(world).then(|| ready_to_start(world)).then(|| names(world)).is_done() {
+        return Needs::default();
+    }
+    wanted::instance(world).needs(&world.facts.cloud.resources)
+}
+
+fn room(world: &World) -> Phase {
+    world.facts.quota.room(&needs(world))
 }
 
 fn project(world: &World) -> Phase {

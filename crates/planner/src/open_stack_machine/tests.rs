@@ -79,6 +79,7 @@ fn on_network(id: &str) -> ResolvedPort {
 
 fn facts() -> Facts {
     Facts {
+        quota: Quota::default(),
         cloud: Cloud { project: "p".into(), ..Cloud::default() },
         user_data: Some(UserData("#cloud-config".into())),
         floating_ip: None,

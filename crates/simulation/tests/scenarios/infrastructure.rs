@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 
 use crate::kills::killer;
 
-const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
+pub const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 
 /// Upstream's templates, as far as the OpenStackCluster is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Template {
+pub enum Template {
     /// Seeds 003 and 004: the control plane is hosted, the network is ours.
     Hosted,
     /// `cluster-template`
@@ -82,7 +82,7 @@ fn spec(template: Template) -> Value {
 }
 
 /// Credential, Cluster and OpenStackCluster: nothing else has to be there for the infrastructure.
-fn documents(simulation: &Simulation, name: &str, template: Template) -> Vec<Value> {
+pub fn documents(simulation: &Simulation, name: &str, template: Template) -> Vec<Value> {
     let kinds = ["Secret", "Cluster", "OpenStackCluster"];
     let mut documents = simulation.example(name);
     documents.retain(|object| kinds.contains(&object["kind"].as_str().unwrap()));
@@ -108,7 +108,7 @@ fn condition(simulation: &Simulation, kind: &str) -> Value {
     all.into_iter().find(|condition| condition["type"] == kind).unwrap_or_default()
 }
 
-fn is_ready(simulation: &Simulation, template: Template) -> bool {
+pub fn is_ready(simulation: &Simulation, template: Template) -> bool {
     let Some(object) = infrastructure(simulation) else { return false };
     let bastion = template != Template::Bastion || object["status"]["bastion"]["floatingIP"].is_string();
     object["status"]["ready"] == true && bastion
@@ -124,7 +124,7 @@ async fn lives(simulation: &Simulation, template: Template) {
     simulation.delete_cluster().await;
 }
 
-fn counted(simulation: &Simulation) -> BTreeMap<String, usize> {
+pub fn counted(simulation: &Simulation) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     simulation.left_in_cloud().into_iter().for_each(|item| *counts.entry(item.kind).or_default() += 1);
     counts
@@ -276,7 +276,7 @@ async fn oc3_a_router_may_be_the_users_and_ours_may_have_a_certain_address() {
     }
 }
 
-fn in_world(life: impl Future<Output = ()>) {
+pub fn in_world(life: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
     runtime.block_on(life);
 }

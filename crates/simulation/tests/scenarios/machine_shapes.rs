@@ -10,18 +10,23 @@ use hangar_simulation::chance::Die;
 use hangar_simulation::{CLUSTER, Simulation};
 use serde_json::{Value, json};
 
-/// The example, whose machines have two volumes, a local disk, a trunk, and groups that are found by name.
-async fn apply(simulation: &Simulation) {
+/// What the names in [`shape`] mean.
+pub async fn name(simulation: &Simulation) {
     let cloud = simulation.cloud_client();
     let group = CreateSecurityGroup { name: "extra".into(), ..CreateSecurityGroup::default() };
     let group = cloud.create_security_group(&group).await.unwrap();
     let together = cloud.create_server_group("together", "soft-anti-affinity").await.unwrap();
     simulation.laws.is_foreign_resource("security_groups", &group.id);
     simulation.laws.is_foreign_resource("server_groups", &together.id);
+}
+
+/// The example, whose machines have two volumes, a local disk, a trunk, and groups that are found by name.
+async fn apply(simulation: &Simulation) {
+    name(simulation).await;
     simulation.apply_changed(CLUSTER, shape).await;
 }
 
-fn shape(object: &mut Value) {
+pub fn shape(object: &mut Value) {
     if object["kind"] != "OpenStackMachineTemplate" {
         return;
     }
@@ -91,7 +96,7 @@ async fn live_and_die(at: Option<u64>) -> u64 {
     count.load(Ordering::Relaxed)
 }
 
-fn run<T>(work: impl Future<Output = T>) -> T {
+pub fn run<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap().block_on(work)
 }
 
@@ -148,10 +153,10 @@ async fn volumes_that_cannot_be_made_are_named_and_made_later() {
     simulation.stop().await;
 }
 
-const POOL: &str = "OpenStackFloatingIPPool";
+pub const POOL: &str = "OpenStackFloatingIPPool";
 
 /// The example, whose machines have a floating IP from a pool.
-async fn apply_with_pool(simulation: &Simulation) {
+pub async fn apply_with_pool(simulation: &Simulation, also: fn(&mut Value)) {
     let identity = json!({ "name": CLUSTER, "cloudName": "openstack" });
     simulation
         .apply(&json!({
@@ -161,6 +166,7 @@ async fn apply_with_pool(simulation: &Simulation) {
         }))
         .await;
     let change = |object: &mut Value| {
+        also(object);
         if object["kind"] == "OpenStackMachineTemplate" {
             let pool = json!({ "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": POOL, "name": "public" });
             object["spec"]["template"]["spec"]["floatingIPPoolRef"] = pool;
@@ -177,7 +183,7 @@ async fn bound(simulation: &Simulation) -> usize {
 async fn pool_life(seed: u64, hook: Option<StepHook>) {
     let mut simulation = Simulation::new(seed);
     simulation.start(hook);
-    apply_with_pool(&simulation).await;
+    apply_with_pool(&simulation, |_| {}).await;
     simulation.becomes_available(1).await;
     simulation.scale(3);
     simulation.becomes_available(3).await;

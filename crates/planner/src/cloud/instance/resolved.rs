@@ -6,6 +6,8 @@ use crate::plan::Reason;
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Resolved {
     pub flavor: Lookup,
+    /// Of the flavor, if it is known.
+    pub size: Option<Size>,
     pub image: Lookup,
     /// An Image object is named that is not available.
     pub image_waits: Option<Reason>,
@@ -13,6 +15,13 @@ pub struct Resolved {
     /// Those of the whole server.
     pub security_groups: Vec<Lookup>,
     pub ports: Vec<ResolvedPort>,
+}
+
+/// What a flavor takes of a project's quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    pub cores: u64,
+    pub memory_mib: u64,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]

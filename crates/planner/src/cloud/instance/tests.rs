@@ -4,6 +4,7 @@ use hangar_openstack_types::{Port, Volume};
 use serde_json::json;
 
 use super::*;
+use crate::cloud::quota::{Counted, Needs};
 use crate::cloud::{Resource, Resources};
 
 fn spec(fields: Value) -> OpenStackMachineSpec {
@@ -249,4 +250,36 @@ fn om3_trunks_are_on_the_ports_that_want_one() {
         assert_eq!(said, expected, "{what}");
         assert!(trunks.iter().all(|it| OwnerKey::find_in(&it.description).unwrap().role == it.role));
     }
+}
+
+#[test]
+fn oc19_what_a_server_needs_of_the_quota_is_what_is_not_there_yet() {
+    let spec = spec(json!({
+        "ports": [{}, {}], "rootVolume": { "sizeGiB": 20 },
+        "additionalBlockDevices": [
+            { "name": "a", "sizeGiB": 5, "storage": { "type": "Volume" } }, { "name": "b", "sizeGiB": 7, "storage": { "type": "Local" } },
+        ],
+    }));
+    let resolved = Resolved { size: Some(Size { cores: 2, memory_mib: 4096 }), ..Resolved::default() };
+    let instance = instance(&spec, &resolved);
+    let mut there = Resources::default();
+    let all = [
+        (Counted::Servers, 1),
+        (Counted::Cores, 2),
+        (Counted::Memory, 4096),
+        (Counted::Ports, 2),
+        (Counted::Volumes, 2),
+        (Counted::Gigabytes, 25),
+    ];
+    assert_eq!(instance.needs(&there), Needs::from(all));
+    let description = OwnerKey::new("c-uid", "m-uid", "port-1").describe("x");
+    there.insert(Resource::Port(Arc::new(Port { id: "p".into(), description, ..Port::default() })));
+    let metadata = [(KEY_METADATA.to_owned(), OwnerKey::new("c-uid", "m-uid", "volume-root").to_string())].into();
+    there.insert(Resource::Volume(Arc::new(Volume { id: "v".into(), metadata, ..Volume::default() })));
+    let left = instance.needs(&there);
+    assert_eq!((left.of(Counted::Ports), left.of(Counted::Volumes), left.of(Counted::Gigabytes)), (1, 1, 5));
+    let metadata = [(KEY_METADATA.to_owned(), OwnerKey::new("c-uid", "m-uid", "server").to_string())].into();
+    let server = hangar_openstack_types::Server { id: "s".into(), metadata, ..Default::default() };
+    there.insert(Resource::Server(Arc::new(server)));
+    assert!(instance.needs(&there).is_empty(), "what a server has lost is not made anew");
 }
