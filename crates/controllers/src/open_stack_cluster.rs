@@ -1,8 +1,9 @@
 //! OpenStackCluster: reads what it has in the project, and what the names in its spec mean.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use hangar_api::kinds;
+use hangar_api::{Kind as _, Object, kinds};
 use hangar_engine::pass::Controller;
 use hangar_engine::reads::{Read, cluster, members, read};
 use hangar_openstack::{Error, Port};
@@ -84,6 +85,12 @@ async fn read_facts(
     if object.annotation(PROJECT_ANNOTATION).is_some() || object.is_deleting() {
         resources = read_resources(session, &project, world).await?;
     }
+    if object.is_deleting()
+        && let Some(cluster) = world.cluster()
+    {
+        let orphans = project.orphans(cluster.uid(), &owners(context, cluster, object)).await;
+        orphans.into_iter().for_each(|orphan| resources.insert(orphan));
+    }
     let uses = uses(session, &project, world, &resources).await?;
     let cloud = Cloud { identity, project: project.name.clone(), resources, uses };
     if object.is_deleting() && is_at_work(&cloud.resources, true) {
@@ -102,12 +109,19 @@ async fn read_facts(
     Ok(Facts { cloud, found, bastion, zones: zones.to_vec(), ..Facts::default() })
 }
 
+/// Whose resources are not orphans: the cluster's own, and those of servers that stand alone.
+fn owners(context: &Context, cluster: &Object, own: &Object) -> BTreeSet<String> {
+    let (group, kind) = (kinds::OpenStackServer::GROUP, kinds::OpenStackServer::KIND);
+    let servers = context.cache().of_cluster(cluster.namespace(), cluster.name(), group, kind);
+    servers.iter().map(|server| server.uid().to_owned()).chain([own.uid().to_owned()]).collect()
+}
+
 /// Which of twins count. Machines are asked about only if there are any: an answer was lost, or two processes acted at once.
 async fn uses(session: &Session, project: &Project, world: &Clusters, resources: &Resources) -> Result<Uses, Error> {
     let mut uses = Uses { named: named(world.object()), ..Uses::default() };
     if has_twins(&resources.networks) || has_twins(&resources.security_groups) {
         let _own: OfOwner<Port> = project.resources(&session.cloud, world.object().uid(), Age::Strict(FRESH)).await?;
-        let cluster = world.cluster().map_or("", hangar_api::Object::uid);
+        let cluster = world.cluster().map_or("", Object::uid);
         uses.by_machines = project.used_by_machines(cluster, world.object().uid()).await;
     }
     Ok(uses)

@@ -13,6 +13,7 @@ use hangar_openstack::{
     Allowance, Cloud, Error, FloatingIp, FloatingIpQuery, Image, ImageQuery, Member, Network, Port, Router,
     SecurityGroup, Server, Subnet, Trunk, Volume,
 };
+use hangar_planner::OwnerKey;
 use hangar_planner::cloud::{LoadBalancerTree, Owned as _, Resource, ResourceType};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -151,6 +152,23 @@ impl Project {
 
     pub async fn ports(&self, cloud: &Cloud, owner: &str, age: Age) -> Result<OfOwner<Port>, Error> {
         self.resources(cloud, owner, age).await
+    }
+
+    /// What carries the key of a cluster and none of these owners, as the last lists say. Whatever was on its way when its owner went arrives later.
+    pub async fn orphans(&self, cluster: &str, owners: &BTreeSet<String>) -> Vec<Resource> {
+        let is_orphan = |key: Option<OwnerKey>| {
+            key.is_some_and(|key| key.cluster_uid == cluster && !owners.contains(&key.object_uid))
+        };
+        let mut orphans = vec![];
+        macro_rules! of {
+            ($($list:ident, $variant:ident;)*) => {
+                $(orphans.extend(
+                    self.$list.lock().await.all().filter(|it| is_orphan(it.owner_key())).map(|it| Resource::$variant(it.clone())),
+                );)*
+            };
+        }
+        of! { servers, Server; ports, Port; trunks, Trunk; volumes, Volume; }
+        orphans
     }
 
     /// Networks and security groups in which machines of a cluster have ports, as the last list says.
