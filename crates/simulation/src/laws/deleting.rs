@@ -2,7 +2,7 @@
 
 use hangar_simulator::CloudWrite;
 
-use super::{Book, NEWS_TAKE, Resource};
+use super::{Book, Resource};
 
 impl Book {
     pub(super) fn made_while_deleting(
@@ -12,7 +12,7 @@ impl Book {
         after: Option<&Resource>,
     ) {
         let (None, Some(key)) = (before, after.and_then(|resource| resource.key.as_ref())) else { return };
-        let known = |since: &tokio::time::Instant| since.elapsed() > NEWS_TAKE + self.calls_take;
+        let known = |since: &tokio::time::Instant| since.elapsed() > self.news_take + self.calls_take;
         let mut going = self.going.iter().filter(|(_, since)| known(since)).map(|(object, _)| object);
         let owner = going
             .find(|object| self.objects.get(object).is_some_and(|object| object["metadata"]["uid"] == *key.object_uid));

@@ -6,7 +6,7 @@ use hangar_kubesim::Write;
 use hangar_simulator::CloudWrite;
 use serde_json::Value;
 
-use super::{Book, NEWS_TAKE, Resource};
+use super::{Book, Resource};
 
 /// Kinds whose objects are replaced: a new one with the name of an old one would be taken for it.
 const NAMED_ONCE: [&str; 3] = ["Machine", "OpenStackMachine", "KubeadmConfig"];
@@ -37,7 +37,7 @@ impl Book {
     /// have two when the news has had its time, nor for a Machine that stays.
     fn is_made_too_late(&self, new: &Value) -> bool {
         let owner = controller_of(new).filter(|(key, _)| self.two_act_at_once && key.kind == "Machine");
-        owner.and_then(|(key, _)| self.going.get(&key)).is_some_and(|since| since.elapsed() <= NEWS_TAKE)
+        owner.and_then(|(key, _)| self.going.get(&key)).is_some_and(|since| since.elapsed() <= self.news_take)
     }
 
     pub(super) fn key_used_once(

@@ -27,7 +27,7 @@ use crate::tenants::Tenants;
 /// The user that the engine's requests to the management cluster are known by.
 pub const HANGAR: &str = "hangar";
 
-/// What a controller may still do because it cannot know better yet: watches take a while, and a pass that has begun goes on.
+/// Until the event of a watch has reached everybody.
 const NEWS_TAKE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +67,8 @@ struct Book {
     foreign_resources: BTreeSet<ResourceId>,
     duplicates_excused: bool,
     two_act_at_once: bool,
+    /// What a controller may still do because it cannot know better yet: watches take a while, and a pass that has begun goes on.
+    news_take: Duration,
     /// How long a call may be on its way to the cloud.
     calls_take: Duration,
     /// Where pods run.
@@ -98,6 +100,7 @@ impl Laws {
             foreign_resources: BTreeSet::new(),
             duplicates_excused: false,
             two_act_at_once: false,
+            news_take: NEWS_TAKE,
             calls_take: Duration::ZERO,
             tenants: None,
         })))
@@ -149,6 +152,11 @@ impl Laws {
     /// has just deleted, under the same names (see `identity`).
     pub fn excuse_two_at_once(&self) {
         self.book().two_act_at_once = true;
+    }
+
+    /// For simulations in which watches break: until they are back, nobody hears of anything.
+    pub fn excuse_broken_watches(&self, time: Duration) {
+        self.book().news_take = time;
     }
 
     /// For simulations in which calls take so long to arrive at the cloud: what was asked for before a deletion is made after it.

@@ -6,7 +6,7 @@ use hangar_kubesim::Write;
 use hangar_simulator::CloudWrite;
 use serde_json::Value;
 
-use super::{Book, NEWS_TAKE, Resource};
+use super::{Book, Resource};
 
 const ANNOTATION: &str = "cluster.x-k8s.io/paused";
 const CLUSTER_LABEL: &str = "cluster.x-k8s.io/cluster-name";
@@ -66,7 +66,7 @@ impl Book {
 
     /// Whether the last change of what a user wants of it has reached everybody.
     fn known_long_enough(&self, key: &ObjectKey) -> bool {
-        self.earlier.get(key).is_none_or(|(since, _)| since.elapsed() > NEWS_TAKE)
+        self.earlier.get(key).is_none_or(|(since, _)| since.elapsed() > self.news_take)
     }
 
     /// The Cluster that an object belongs to.

@@ -5,7 +5,7 @@ use hangar_api::ObjectKey;
 use hangar_kubesim::Write;
 use serde_json::Value;
 
-use super::{Book, HANGAR, NEWS_TAKE, is_object_deleting};
+use super::{Book, HANGAR, is_object_deleting};
 use crate::world::condition;
 
 const GROUP: &str = "cluster.x-k8s.io";
@@ -37,7 +37,7 @@ impl Book {
         let since =
             available.next().and_then(|one| one["lastTransitionTime"].as_str()?.parse::<jiff::Timestamp>().ok());
         // Times of conditions are whole seconds.
-        let news_take = i64::try_from(NEWS_TAKE.as_secs()).unwrap_or(i64::MAX);
+        let news_take = i64::try_from(self.news_take.as_secs()).unwrap_or(i64::MAX);
         since.is_some_and(|since| (self.clock)().as_second() - since.as_second() > news_take)
     }
 
@@ -93,7 +93,7 @@ impl Book {
     /// By what the user wants now, and by what the user wanted if that changed a moment ago.
     fn newest_and_earlier(&self, deployment: &ObjectKey, number: impl Fn(&Value) -> i64) -> Vec<i64> {
         let newest = self.objects.get(deployment);
-        let earlier = self.earlier.get(deployment).filter(|(since, _)| since.elapsed() <= NEWS_TAKE);
+        let earlier = self.earlier.get(deployment).filter(|(since, _)| since.elapsed() <= self.news_take);
         newest.into_iter().chain(earlier.map(|(_, object)| object)).map(|object| number(&object["spec"])).collect()
     }
 }

@@ -17,6 +17,8 @@ use crate::history::{Action, Deed, History, Moment, Twin};
 
 const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
 const PATIENCE: Duration = Duration::from_secs(3600);
+/// Until a watch that was broken is back; a slow create takes longer.
+const WATCHES_BREAK: Duration = Duration::from_secs(9);
 const PATIENCE_FOR_CREATES: Duration = Duration::from_secs(30);
 /// After which a Machine without a Node is replaced.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(1200);
@@ -115,6 +117,7 @@ impl Life {
             faults.fetch_add(u64::from(is_one), Ordering::Relaxed);
         };
         if troubles.management {
+            self.simulation.laws.excuse_broken_watches(WATCHES_BREAK);
             let (die, faults) = (die.clone(), self.faults.clone());
             self.simulation.management.set_fault_hook(Arc::new(move |call| {
                 // Whoever types a command types it again.
