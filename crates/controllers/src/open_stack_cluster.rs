@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use hangar_api::kinds;
+use hangar_api::{Kind as _, kinds};
 use hangar_engine::pass::Controller;
-use hangar_engine::reads::{Read, cluster, members, read};
+use hangar_engine::reads::{Read, cluster, members, named, read};
 use hangar_openstack::Error;
 use hangar_planner::cloud::{Cloud, CloudIdentity, PROJECT_ANNOTATION, Resources, load_balancer, server};
 use hangar_planner::open_stack_cluster::{
@@ -32,8 +32,11 @@ const MACHINES: &[&str] = &["/status/addresses", "/status/ready"];
 type Clusters = World<OpenStackClusters>;
 
 impl Controller<Context> for OpenStackClusters {
-    const READS: &'static [Read] =
-        &[read(&[cluster()], &["/spec/controlPlaneRef"]), read(&[members::<kinds::OpenStackMachine>()], MACHINES)];
+    const READS: &'static [Read] = &[
+        read(&[cluster()], &["/spec/controlPlaneRef"]),
+        read(&[members::<kinds::OpenStackMachine>()], MACHINES),
+        read(&[named(kinds::Image::GROUP, kinds::Image::KIND, names::image_ref)], &["/status"]),
+    ];
 
     async fn facts(context: &Context, world: &World<Self>, _now: Timestamp) -> Result<Facts, Reason> {
         let object = world.object();
