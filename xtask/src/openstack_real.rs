@@ -1,4 +1,4 @@
-//! `cargo xtask openstack-real`: a real OpenStack on this machine, and the client's suite against it.
+//! `cargo xtask openstack-real`: a real OpenStack on this machine, and against it the client's suite, and what the controllers make of upstream's templates.
 //!
 //! Holds: what is run against the real cloud is the same binary of tests that runs against the simulator every day.
 
@@ -16,6 +16,8 @@ pub enum What {
     Up,
     /// Start it if it does not run, and run the suite against it
     Test,
+    /// Start it if it does not run, and let the controllers make and delete what upstream's templates describe
+    Templates,
     /// One line per process
     Status,
     /// End its processes; its files stay
@@ -27,13 +29,20 @@ pub fn run(root: &Path, what: &What) -> Result<()> {
         What::Up => cloud(root, "up"),
         What::Status => cloud(root, "status"),
         What::Down => cloud(root, "down"),
-        What::Test => {
-            cloud(root, "up")?;
-            let mut suite = run::cargo(root, &["test", "--package", "hangar-simulator", "--test", "both_clouds"]);
-            suite.env("HANGAR_TEST_CLOUDS", state(root).join("clouds.yaml"));
-            run::to_success(suite)
+        What::Test => suite(root, &["test", "--package", "hangar-simulator", "--test", "both_clouds"]),
+        // One after the other: they share a project, and would see each other's resources.
+        What::Templates => {
+            let arguments = ["--test", "templates", "--", "--test-threads", "1"];
+            suite(root, &[&["test", "--package", "hangar-simulation"][..], &arguments].concat())
         }
     }
+}
+
+fn suite(root: &Path, arguments: &[&str]) -> Result<()> {
+    cloud(root, "up")?;
+    let mut suite = run::cargo(root, arguments);
+    suite.env("HANGAR_TEST_CLOUDS", state(root).join("clouds.yaml"));
+    run::to_success(suite)
 }
 
 /// Beside what cargo builds, so that `cargo clean` takes it away.

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use hangar_api::{Kind as _, Object, kinds};
 use hangar_engine::pass::Controller;
-use hangar_engine::reads::{Read, cluster, members, read};
+use hangar_engine::reads::{Read, cluster, members, named, read};
 use hangar_openstack::{Error, Port};
 use hangar_planner::cloud::{
     Cloud, CloudIdentity, PROJECT_ANNOTATION, Resources, Uses, has_twins, load_balancer, server,
 };
 use hangar_planner::open_stack_cluster::{
-    Facts, Found, OpenStackClusters, bastion_enabled, bastion_needs, is_managed, named, needs, needs_floating_ips,
-    needs_load_balancers, owner,
+    Facts, Found, OpenStackClusters, bastion_enabled, bastion_needs, is_managed, needs, needs_floating_ips,
+    needs_load_balancers, owner, told_to_machines,
 };
 use hangar_planner::{Reason, World};
 use jiff::Timestamp;
@@ -35,8 +35,11 @@ const MACHINES: &[&str] = &["/status/addresses", "/status/ready"];
 type Clusters = World<OpenStackClusters>;
 
 impl Controller<Context> for OpenStackClusters {
-    const READS: &'static [Read] =
-        &[read(&[cluster()], &["/spec/controlPlaneRef"]), read(&[members::<kinds::OpenStackMachine>()], MACHINES)];
+    const READS: &'static [Read] = &[
+        read(&[cluster()], &["/spec/controlPlaneRef"]),
+        read(&[members::<kinds::OpenStackMachine>()], MACHINES),
+        read(&[named(kinds::Image::GROUP, kinds::Image::KIND, names::image_ref)], &["/status"]),
+    ];
 
     async fn facts(context: &Context, world: &World<Self>, _now: Timestamp) -> Result<Facts, Reason> {
         let object = world.object();
@@ -118,7 +121,7 @@ fn owners(context: &Context, cluster: &Object, own: &Object) -> BTreeSet<String>
 
 /// Which of twins count. Machines are asked about only if there are any: an answer was lost, or two processes acted at once.
 async fn uses(session: &Session, project: &Project, world: &Clusters, resources: &Resources) -> Result<Uses, Error> {
-    let mut uses = Uses { named: named(world.object()), ..Uses::default() };
+    let mut uses = Uses { named: told_to_machines(world.object()), ..Uses::default() };
     if has_twins(&resources.networks) || has_twins(&resources.security_groups) {
         let _own: OfOwner<Port> = project.resources(&session.cloud, world.object().uid(), Age::Strict(FRESH)).await?;
         let cluster = world.cluster().map_or("", Object::uid);

@@ -48,6 +48,7 @@ impl Controller<Context> for OpenStackMachines {
                 "/status/initialization",
                 "/status/network",
                 "/status/workerSecurityGroup",
+                "/status/controlPlaneSecurityGroup",
             ],
         ),
     ];

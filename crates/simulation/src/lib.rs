@@ -9,6 +9,7 @@
 pub mod chance;
 pub mod cloud_transport;
 pub mod datastores;
+pub mod either_cloud;
 pub mod fleet;
 mod foreign;
 mod kubernetes;

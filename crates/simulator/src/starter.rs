@@ -45,6 +45,8 @@ pub const FLAVORS: [(&str, &str, u32, u64, u64); 3] = [
     ("m1.medium", "fb4fca3c-06d7-4284-9d1a-b1c0dfd3fc0b", 2, 4096, 40),
     ("m1.large", "0c50db4d-17e8-4395-8e2b-c2d1e0e40d1c", 4, 8192, 80),
 ];
+/// (name, id) of the only sort of load balancers
+pub const LOAD_BALANCER_FLAVOR: (&str, &str) = ("small", "1d61ec5e-28f9-44a6-8c3f-d3e2f1f51e2d");
 /// Of nobody: the key that it names was thrown away.
 const PUBLIC_KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIFqNfQ0V2R0Z9o8m3xkD1YJ6sUe7tPq4LwXb5cHn2aKd demo";
 const GATEWAY_PORT_ID: &str = "c81cf709-d3a4-4f51-8ae7-8e9daca0cf00";

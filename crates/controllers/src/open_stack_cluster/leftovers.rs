@@ -3,7 +3,7 @@
 //! Holds: asked for only while a cluster is deleted; a load balancer or volume is the cluster's by the name that the cloud controller and CSI write for every cluster.
 
 use hangar_api::Object;
-use hangar_openstack::{Error, FloatingIpQuery, PortQuery};
+use hangar_openstack::{Error, FloatingIpQuery, PortQuery, SecurityGroup, SecurityGroupQuery};
 use hangar_planner::cloud::Owned;
 use hangar_planner::open_stack_cluster::{DELETE_ANNOTATION, Facts, Leftover, LeftoverSort};
 
@@ -67,6 +67,11 @@ pub async fn with_leftovers(
             });
         }
     }
+    // Ports of a load balancer may be in its group: it goes when those are gone.
+    let is_free = !facts.leftovers.iter().any(|it| it.sort == LeftoverSort::LoadBalancer);
+    if is_free && asked.iter().any(|asked| asked.contains("load-balancers")) {
+        facts.leftovers.extend(groups(session, project, &name).await?);
+    }
     let volumes = asked.iter().any(|asked| asked.contains("volumes"));
     if volumes && cloud.has_volumes().await? {
         let all = cloud.volumes(None).await?.into_iter();
@@ -82,4 +87,22 @@ pub async fn with_leftovers(
         }));
     }
     Ok(facts)
+}
+
+/// The groups that the cloud controller makes for Services, one each, if it is told to manage them. They keep nothing from going.
+async fn groups(session: &Session, project: &Project, cluster: &str) -> Result<Vec<Leftover>, Error> {
+    let query = SecurityGroupQuery { project_id: Some(project.id().to_owned()), ..SecurityGroupQuery::default() };
+    let suffix = format!(" Service LoadBalancer in cluster {cluster}");
+    let is_services =
+        |it: &SecurityGroup| it.description.starts_with("Security Group for ") && it.description.ends_with(&suffix);
+    let all = session.cloud.security_groups(&query).await?.into_iter();
+    let theirs = all.filter(|it| it.name.starts_with("lb-sg-") && is_services(it) && it.owner_key().is_none());
+    let leftover = |it: SecurityGroup| Leftover {
+        sort: LeftoverSort::SecurityGroup,
+        id: it.id,
+        name: it.name,
+        blocks: false,
+        pending: false,
+    };
+    Ok(theirs.map(leftover).collect())
 }

@@ -4,9 +4,11 @@
 
 use std::time::Duration;
 
+use hangar_api::{Object, ObjectKey, kinds};
 use hangar_openstack::{Error, FloatingIp, FloatingIpQuery, Subnet};
 use hangar_planner::cloud::instance::Resolved;
 use hangar_planner::cloud::{Cloud, Lookup, Parameter, server};
+use hangar_planner::image;
 use hangar_planner::open_stack_cluster::{
     Found, bastion_enabled, is_managed, needs_floating_ips, needs_load_balancers, wants_external,
 };
@@ -160,5 +162,12 @@ pub async fn bastion(session: &Session, world: &Clusters, cloud: &Cloud) -> Resu
     let Some(spec) = spec.filter(|_| bastion_enabled(world) && server::of(cloud).is_none()) else {
         return Ok(Resolved::default());
     };
-    instance::resolve(session, spec, None).await
+    let image = image_ref(world.object()).map(|key| image::lookup(&key.name, world.objects.get(&key)));
+    instance::resolve(session, spec, image).await
+}
+
+/// The Image that the bastion's spec names instead of one in Glance.
+pub fn image_ref(cluster: &Object) -> Option<ObjectKey> {
+    let name = cluster.text("/spec/bastion/spec/image/imageRef/name");
+    (!name.is_empty()).then(|| ObjectKey::of::<kinds::Image>(cluster.namespace(), name))
 }

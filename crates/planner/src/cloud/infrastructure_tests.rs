@@ -177,21 +177,13 @@ fn oc3_oc12_a_router_has_a_gateway_and_an_interface_with_our_key_and_comes_back_
     // The interface is taken away, with its port.
     cloud.resources.remove(ResourceType::Port, "id-2");
     assert_eq!(run(&mut cloud, &mut next, part), [format!("create port {name}"), "add interface id-3 to id-1".into()]);
-    // An answer was lost, and the younger router has the interface.
+    // An answer was lost, and the younger router has the interface: it stays, since floating IPs may lead through it.
     let mut twin = (*cloud.resources.routers["id-1"]).clone();
     (twin.id, twin.created_at) = ("twin".into(), Some(at(9).to_string()));
     cloud.resources.insert(twin.into());
     let moved = Port { device_id: "twin".into(), ..(*cloud.resources.ports["id-3"]).clone() };
     cloud.resources.insert(moved.into());
-    assert_eq!(
-        run(&mut cloud, &mut next, part),
-        [
-            "remove interface id-3 from twin".to_owned(),
-            "delete Router twin".into(),
-            format!("create port {name}"),
-            "add interface id-4 to id-1".into()
-        ]
-    );
+    assert_eq!(run(&mut cloud, &mut next, part), ["delete Router id-1"]);
     let gone = run(&mut cloud, &mut next, |cloud| {
         let router = ManagedRouter {
             cloud,
@@ -203,7 +195,7 @@ fn oc3_oc12_a_router_has_a_gateway_and_an_interface_with_our_key_and_comes_back_
         };
         router.delete(at(0))
     });
-    assert_eq!(gone, ["remove interface id-4 from id-1", "delete Router id-1"]);
+    assert_eq!(gone, ["remove interface id-3 from twin", "delete Router twin"]);
 }
 
 #[test]

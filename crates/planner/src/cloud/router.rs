@@ -39,8 +39,13 @@ pub struct ManagedRouter<'a> {
 }
 
 /// Our router.
+/// Of two that a lost answer made the one that has an interface of ours: floating IPs behind it would hold it there.
 pub fn of(cloud: &Cloud) -> Option<&Router> {
-    cloud.counting(&cloud.resources.routers, ROLE)
+    let has_interface = |router: &Router| {
+        let mut ports = cloud.resources.ports.values();
+        ports.any(|port| port.device_id == router.id && port.owner_key().is_some_and(|key| is_interface(&key.role)))
+    };
+    first(&cloud.resources.routers, ROLE, |router| (!has_interface(router), cloud.rank(router)))
 }
 
 impl ManagedRouter<'_> {
@@ -64,6 +69,12 @@ impl ManagedRouter<'_> {
             external_gateway_info: self.gateway_info(),
         };
         Phase::steps([self.cloud.step(CloudCall::CreateRouter(Box::new(create)))])
+    }
+
+    fn twins(&self) -> Phase {
+        let chosen = of(self.cloud).map(|router| router.id.as_str());
+        let others = self.cloud.resources.routers.keys().filter(|id| Some(id.as_str()) != chosen);
+        Phase::steps(others.map(|id| self.cloud.delete(ResourceType::Router, id)))
     }
 
     /// Somebody took it away, it leads elsewhere, or the router is switched off.
@@ -172,7 +183,7 @@ impl Part for ManagedRouter<'_> {
         }
         self.router()
             .then(|| self.misplaced())
-            .then(|| Phase::steps(self.cloud.twins(&self.cloud.resources.routers)))
+            .then(|| self.twins())
             .then(|| self.gateway())
             .then(|| self.surplus())
             .then(|| self.ports())
@@ -184,5 +195,36 @@ impl Part for ManagedRouter<'_> {
         let interfaces = self.interface_ports().map(|port| self.detach(port));
         let routers = self.cloud.resources.routers.keys().map(|id| self.cloud.delete(ResourceType::Router, id));
         Phase::steps(interfaces).then(|| Phase::steps(routers))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::cloud::Resource;
+    use crate::cloud::tests::cloud;
+    use crate::owner_key::OwnerKey;
+    use crate::testing::at;
+
+    /// A proxy repeated the request, and the list showed the older one only when floating IPs led through the younger one.
+    #[test]
+    fn of_two_routers_the_one_with_our_interface_counts() {
+        let described = |role: &str| OwnerKey::new("c", "o", role).describe("x");
+        let router = |id: &str, created: i64| {
+            let (description, created_at) = (described(ROLE), Some(at(created).to_string()));
+            Resource::Router(Arc::new(Router { id: id.into(), description, created_at, ..Router::default() }))
+        };
+        let interface = |device: &str| {
+            let (device_id, description) = (device.to_owned(), described(&interface_role(0)));
+            Resource::Port(Arc::new(Port { id: "p".into(), device_id, description, ..Port::default() }))
+        };
+        for (ports, expected) in
+            [(vec![], "older"), (vec![interface("younger")], "younger"), (vec![interface("")], "older")]
+        {
+            let cloud = cloud([vec![router("older", 0), router("younger", 5)], ports].concat());
+            assert_eq!(of(&cloud).map(|router| router.id.as_str()), Some(expected));
+        }
     }
 }

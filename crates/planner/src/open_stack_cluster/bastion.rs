@@ -112,7 +112,8 @@ fn has_lost_a_port(world: &World) -> bool {
 
 /// What of its server is still to be made.
 pub fn needs(world: &World) -> Needs {
-    let is_valid = not_built_yet(&spec(world)["bastion"]["spec"]).is_none();
+    let is_valid =
+        not_built_yet(&spec(world)["bastion"]["spec"]).is_none() && world.facts.bastion.image_waits.is_none();
     let needs = |whole: &Whole<'_>| match whole.instance.problem("") {
         None => whole.instance.needs(&whole.cloud.resources),
         Some(_) => Needs::default(),
@@ -132,6 +133,11 @@ pub fn build(world: &World, now: Timestamp) -> Phase {
     }
     // Once there is a server, its names have served their purpose.
     if current(world).is_none()
+        && let Some(reason) = &world.facts.bastion.image_waits
+    {
+        return Phase::Wait(reason.clone());
+    }
+    if current(world).is_none()
         && let Some(problem) = with_whole(world, |whole| whole.instance.problem("spec.bastion.spec"))
     {
         return Phase::blocked("InvalidBastionSpec", problem);
@@ -149,9 +155,7 @@ fn not_built_yet(spec: &Value) -> Option<&'static str> {
             "spec.bastion.spec.floatingIPPoolRef is not built yet; name an address in spec.bastion.floatingIP, or none",
         );
     }
-    spec["image"]["imageRef"]
-        .is_object()
-        .then_some("spec.bastion.spec.image.imageRef is not built yet; name the image by id or filter")
+    None
 }
 
 fn machine_gone(world: &World, now: Timestamp) -> Phase {

@@ -14,6 +14,7 @@ use crate::cloud::floating_ip::{self, Address};
 use crate::cloud::load_balancer::{self, ApiLoadBalancer, Target};
 use crate::planner::Part;
 use crate::{Phase, intent};
+use hangar_api::names::CONTROL_PLANE_LABEL;
 
 use super::parts::{
     api_port, api_ports, as_cidr, external, is_hosted, needs_load_balancers, network, owner, router, router_addresses,
@@ -23,7 +24,6 @@ use super::{World, bastion};
 
 /// The address that was allocated for the API.
 pub const API_ADDRESS_ANNOTATION: &str = "hangar.dev/api-floating-ip";
-const CONTROL_PLANE_LABEL: &str = "cluster.x-k8s.io/control-plane";
 
 fn host(world: &World) -> &str {
     world.object().text("/spec/controlPlaneEndpoint/host")

@@ -18,6 +18,7 @@ pub const DELETE_ANNOTATION: &str = "hangar.dev/delete-tenant-resources";
 pub enum LeftoverSort {
     LoadBalancer,
     FloatingIp,
+    SecurityGroup,
     Volume,
 }
 
@@ -26,6 +27,7 @@ impl LeftoverSort {
         match self {
             Self::LoadBalancer => ResourceType::LoadBalancer,
             Self::FloatingIp => ResourceType::FloatingIp,
+            Self::SecurityGroup => ResourceType::SecurityGroup,
             Self::Volume => ResourceType::Volume,
         }
     }
@@ -33,7 +35,7 @@ impl LeftoverSort {
     /// As the annotation names it.
     fn word(self) -> &'static str {
         match self {
-            Self::LoadBalancer | Self::FloatingIp => "load-balancers",
+            Self::LoadBalancer | Self::FloatingIp | Self::SecurityGroup => "load-balancers",
             Self::Volume => "volumes",
         }
     }
@@ -65,6 +67,7 @@ impl Leftover {
         match self.sort {
             LeftoverSort::LoadBalancer => format!("load balancer {}", self.name),
             LeftoverSort::FloatingIp => format!("floating IP {}", self.name),
+            LeftoverSort::SecurityGroup => format!("security group {}", self.name),
             LeftoverSort::Volume => format!("volume {}", self.name),
         }
     }

@@ -27,7 +27,9 @@ use crate::{Absorb, Phase, Phases, Planner, Progress, Report, Shared};
 pub use bastion::FINGERPRINT_METADATA;
 pub use endpoint::API_ADDRESS_ANNOTATION;
 pub use leftovers::{DELETE_ANNOTATION, Leftover, LeftoverSort};
-pub use parts::{bastion_enabled, is_managed, named, needs_floating_ips, needs_load_balancers, wants_external};
+pub use parts::{
+    bastion_enabled, is_managed, needs_floating_ips, needs_load_balancers, told_to_machines, wants_external,
+};
 pub use room::{bastion_needs, needs};
 
 pub struct OpenStackClusters;

@@ -173,7 +173,7 @@ pub fn groups(world: &World) -> SecurityGroups<'_> {
 }
 
 /// What the status has named to machines.
-pub fn named(object: &Object) -> BTreeSet<String> {
+pub fn told_to_machines(object: &Object) -> BTreeSet<String> {
     let places = [
         "/status/network/id",
         "/status/router/id",

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hangar_api::contract::Foreign;
 use hangar_api::kinds::{Machine, OpenStackClusterStatusInitialization, OpenStackMachine};
-use hangar_api::names::OPENSTACK_MACHINE_FINALIZER;
+use hangar_api::names::{CLUSTER_NAME_LABEL, OPENSTACK_MACHINE_FINALIZER};
 use hangar_api::{Object, Owner, references};
 use hangar_openstack_types::FloatingIp;
 use jiff::Timestamp;
@@ -138,10 +138,17 @@ pub fn ready_to_start(world: &World) -> Phase {
     if infrastructure(world).and_then(|cluster| Foreign::new(cluster).provisioned()) != Some(true) {
         return Phase::wait("WaitingForClusterInfrastructure", "the cluster's infrastructure is not ready yet");
     }
-    match user_data_secret(world) {
-        Some(_) => Phase::Done,
-        None => Phase::wait("WaitingForBootstrapData", "its bootstrap data is not there yet"),
+    if user_data_secret(world).is_some() {
+        return Phase::Done;
     }
+    let named = machine(world).map_or("", |machine| machine.text("/spec/bootstrap/dataSecretName"));
+    let is_users = machine(world).is_some_and(|it| references::target(it, "/spec/bootstrap/configRef").is_none());
+    // Secrets are watched by that label, which bootstrap providers set.
+    let text = match is_users && !named.is_empty() {
+        true => format!("waiting for Secret {named} with the label {CLUSTER_NAME_LABEL} and its bootstrap data"),
+        false => "its bootstrap data is not there yet".to_owned(),
+    };
+    Phase::wait("WaitingForBootstrapData", text)
 }
 
 /// The Secret with the bootstrap data, if it is the one of this machine: made by its bootstrap config, or named by the user where there is none.

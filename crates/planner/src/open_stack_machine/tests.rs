@@ -530,3 +530,15 @@ fn every_create_carries_the_key_of_this_machine() {
     fake.pass(&mut world);
     assert_eq!(fake.done, ["create port m-0", "tag Port id-0001 blue", "create server m"]);
 }
+
+#[test]
+fn om1_control_plane_machines_are_in_the_control_planes_group() {
+    let planes = json!({ "status": { "controlPlaneSecurityGroup": { "id": "sg-planes", "name": "x" } } });
+    for (labels, expected) in [(json!({}), "sg"), (json!({ "cluster.x-k8s.io/control-plane": "" }), "sg-planes")] {
+        let machine = machine(json!({ "metadata": { "labels": labels } }));
+        let others = vec![machine, of_cluster(), infra(planes.clone()), secret(owner(BOOT, "KubeadmConfig", "m"))];
+        let world = world_of(own(json!({ "ports": [{}] })), others);
+        let port = wanted::instance(&world).ports().remove(0);
+        assert_eq!(port.create.security_groups, Some(vec![expected.to_owned()]), "{labels}");
+    }
+}

@@ -4,6 +4,7 @@ use hangar_api::Object;
 
 use super::{World, infrastructure, machine};
 use crate::cloud::instance::Instance;
+use hangar_api::names::CONTROL_PLANE_LABEL;
 
 pub fn instance(world: &World) -> Instance<'_> {
     let facts = &world.facts;
@@ -24,10 +25,19 @@ pub fn instance(world: &World) -> Instance<'_> {
         object_uid: world.object().uid(),
         network_id: of_cluster("/status/network/id"),
         subnet_ids: subnets.collect(),
-        managed_group: of_cluster("/status/workerSecurityGroup/id"),
+        managed_group: of_cluster(match is_control_plane(world) {
+            true => "/status/controlPlaneSecurityGroup/id",
+            false => "/status/workerSecurityGroup/id",
+        }),
         zone: machine(world).map_or("", |machine| machine.text("/spec/failureDomain")),
         tags: list("/spec/tags").filter_map(|tag| tag.as_str()).map(str::to_owned).collect(),
         user_data: facts.user_data.as_ref().map(|data| data.0.as_str()),
         note: None,
     }
+}
+
+/// The label that control plane providers set on their machines.
+fn is_control_plane(world: &World) -> bool {
+    let objects = [Some(world.object()), machine(world)];
+    objects.into_iter().flatten().any(|object| object.label(CONTROL_PLANE_LABEL).is_some())
 }

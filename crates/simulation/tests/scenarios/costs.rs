@@ -55,3 +55,53 @@ async fn a_worker_costs_a_handful_of_calls_to_make_and_to_delete() {
     simulation.delete_cluster().await;
     simulation.stop().await;
 }
+
+fn count(simulation: &Simulation) -> (usize, usize) {
+    let journal = simulation.cloud.journal();
+    let tokens = journal.iter().filter(|call| call.path.ends_with("/auth/tokens") && call.method == "POST").count();
+    simulation.cloud.clear_journal();
+    (journal.len() - tokens, tokens)
+}
+
+async fn rests(simulation: &Simulation, seconds: u64) -> (usize, usize) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    count(simulation)
+}
+
+/// The table in docs/src/infrastructure.md, beside what upstream takes for the same.
+#[tokio::test(start_paused = true)]
+async fn oc23_each_step_of_a_fleet_costs_no_more_calls_than_written_down() {
+    let mut simulation = Simulation::new(132);
+    simulation.start(None);
+    simulation.apply_example().await;
+    simulation.becomes_available(1).await;
+    rests(&simulation, 120).await;
+    let mut told = vec![];
+    let mut costs = |what: &str, (calls, tokens): (usize, usize), of: usize, most: f64| {
+        let each = calls as f64 / of as f64;
+        told.push(format!("{what}: {calls} calls, {each:.1} each, {tokens} tokens"));
+        assert!(each <= most && tokens <= 1, "{told:#?}");
+    };
+    let settle = async |replicas: usize| {
+        simulation.scale(replicas);
+        simulation.becomes_available(replicas).await;
+        count(&simulation)
+    };
+    costs("one worker more", settle(2).await, 1, 6.0);
+    rests(&simulation, 120).await;
+    costs("five workers", settle(5).await, 3, 4.0);
+    costs("twenty workers", settle(20).await, 15, 2.5);
+    rests(&simulation, 120).await;
+    costs("ten minutes at rest with twenty", rests(&simulation, 600).await, 1, 30.0);
+    costs("one worker less", settle(19).await, 1, 5.0);
+    costs("eighteen workers less", settle(1).await, 18, 3.0);
+    costs("twenty workers at once", settle(20).await, 19, 2.5);
+    rests(&simulation, 120).await;
+    simulation.stop_engines().await;
+    simulation.cloud.clear_journal();
+    simulation.start(None);
+    costs("a restart with twenty", rests(&simulation, 30).await, 1, 8.0);
+    println!("{told:#?}");
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}

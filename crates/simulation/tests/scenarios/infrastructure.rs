@@ -525,6 +525,76 @@ async fn oc14_what_the_tenants_controllers_left_is_named_and_goes_if_somebody_as
     simulation.stop().await;
 }
 
+/// Groups of Services, which the cloud controller makes if it manages them.
+#[tokio::test(start_paused = true)]
+async fn oc14_groups_of_services_go_with_their_load_balancers_and_those_of_others_stay() {
+    let mut simulation = Simulation::new(217);
+    simulation.start(None);
+    comes(&simulation, Template::WithoutLoadBalancer).await;
+    leave_behind(&simulation).await;
+    let cloud = client(&simulation);
+    for (number, cluster) in [CLUSTER, "another"].into_iter().enumerate() {
+        let group = hangar_openstack::CreateSecurityGroup {
+            name: format!("lb-sg-{number}-default-web"),
+            description: Some(format!("Security Group for default/web Service LoadBalancer in cluster {cluster}")),
+            ..Default::default()
+        };
+        let group = cloud.create_security_group(&group).await.unwrap();
+        if cluster != CLUSTER {
+            simulation.laws.is_foreign_resource("security_groups", &group.id);
+        }
+    }
+    edit(&simulation, |it| {
+        it["metadata"]["annotations"]["hangar.dev/delete-tenant-resources"] = "load-balancers,volumes".into();
+    });
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn oc5_a_load_balancer_has_the_flavor_that_is_named_and_one_that_is_not_there_is_named() {
+    for (flavor, id) in [starter::LOAD_BALANCER_FLAVOR, ("huge", "")] {
+        let mut simulation = Simulation::new(218);
+        let mut documents = documents(&simulation, CLUSTER, Template::Octavia);
+        let it = documents.iter_mut().find(|it| it["kind"] == "OpenStackCluster").unwrap();
+        it["spec"]["apiServerLoadBalancer"]["flavor"] = flavor.into();
+        simulation.start(None);
+        simulation.apply_documents(documents).await;
+        if id.is_empty() {
+            let words = "spec.apiServerLoadBalancer.flavor huge matches no load balancer flavor; the cloud has small";
+            simulation.until("it is named", || condition(&simulation, "Ready")["message"] == words).await;
+        } else {
+            simulation.until("it is ready", || is_ready(&simulation, Template::Octavia)).await;
+            let balancers = client(&simulation).load_balancers(None).await.unwrap();
+            assert_eq!(balancers[0].flavor_id.as_deref(), Some(id));
+        }
+        simulation.delete_cluster().await;
+        simulation.stop().await;
+    }
+}
+
+/// Nobody waits for a bastion, and a bastion waits for its image.
+#[tokio::test(start_paused = true)]
+async fn oc8_a_bastion_waits_for_the_image_that_it_names() {
+    let mut simulation = Simulation::new(219);
+    let mut documents = documents(&simulation, CLUSTER, Template::Bastion);
+    let it = documents.iter_mut().find(|it| it["kind"] == "OpenStackCluster").unwrap();
+    it["spec"]["bastion"]["spec"]["image"] = json!({ "imageRef": { "name": "jump" } });
+    simulation.start(None);
+    simulation.apply_documents(documents).await;
+    simulation.until("the rest is ready", || is_ready(&simulation, Template::WithoutLoadBalancer)).await;
+    let waits = || condition(&simulation, "BastionReady")["message"].to_string().contains("there is no Image jump");
+    simulation.until("it waits", waits).await;
+    let image = json!({ "apiVersion": "openstack.k-orc.cloud/v1alpha1", "kind": "Image", "metadata": { "name": "jump", "namespace": NAMESPACE },
+        "spec": { "cloudCredentialsRef": { "secretName": CLUSTER, "cloudName": "openstack" }, "managementPolicy": "unmanaged",
+            "import": { "filter": { "name": starter::IMAGES[0].0 } } } });
+    simulation.apply(&image).await;
+    simulation.until("it is there", || is_ready(&simulation, Template::Bastion)).await;
+    simulation.management.delete("openstack.k-orc.cloud", "Image", NAMESPACE, "jump");
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
+
 /// Neutron only says that a network is in use; a person needs to know by what (CAPO 1792, 2121).
 #[tokio::test(start_paused = true)]
 async fn oc15_what_keeps_a_network_is_named_until_it_is_gone() {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of a test file are tests too")]
 
 mod by_hand;
+mod cluster_calls;
 mod clusters;
 mod costs;
 mod drain;

@@ -20,6 +20,7 @@ use crate::ask::Ask;
 use crate::listing::{self, BadPage, Listed, listed};
 use crate::network::{floating_ips, ports};
 use crate::reply::{Outcome, Refusal, Reply};
+use crate::starter;
 use crate::state::{Effect, State, World};
 
 listed! {
@@ -59,7 +60,11 @@ pub(crate) fn answer(simulator: &Simulator, world: &mut World, ask: &Ask) -> Out
                 PROVIDERS.iter().map(|(name, text)| json!({"name": name, "description": text})).collect();
             Ok(Reply::ok(json!({"providers": all})))
         }
-        (&Method::GET, ["flavors"]) => Ok(Reply::ok(json!({"flavors": []}))),
+        (&Method::GET, ["flavors"]) => {
+            let (name, id) = starter::LOAD_BALANCER_FLAVOR;
+            let flavor = json!({"id": id, "name": name, "description": "", "enabled": true, "flavor_profile_id": id});
+            Ok(Reply::ok(json!({"flavors": [flavor]})))
+        }
         (&Method::GET, ["availabilityzones"]) => Ok(Reply::ok(json!({"availability_zones": []}))),
         (&Method::GET, ["quotas", project]) => {
             Ok(Reply::ok(json!({"quota": {"load_balancer": world.state.limit(project, "load_balancer")}})))

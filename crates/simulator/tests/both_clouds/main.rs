@@ -10,5 +10,6 @@ mod identity;
 mod load_balancers;
 mod networks;
 mod place;
+mod quotas;
 mod servers;
 mod volumes;
