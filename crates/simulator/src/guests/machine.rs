@@ -1,0 +1,154 @@
+//! Guests that are machines: processes in namespaces that do what their user-data says.
+//!
+//! Flows: boot -> the networks that the server is plugged into -> disk, programs of its image -> the fabric starts it. Holds: what the guest writes is on the
+//! server's console, and so is why it could not be started; a guest that still runs from before is left alone.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hangar_machine::{Fabric, FabricError, FabricOptions, GuestSpec, Interface, Leg, Place, remove_disk};
+use ipnet::Ipv4Net;
+
+use super::outside::Outside;
+use super::{Guest, GuestDriver, GuestPort};
+
+/// Which programs a guest has, by the paths where it sees them.
+pub type Programs = Arc<dyn Fn(&Guest) -> BTreeMap<PathBuf, PathBuf> + Send + Sync>;
+
+pub struct MachineOptions {
+    /// Where disks, consoles and the fabric's socket are.
+    pub directory: PathBuf,
+    pub home: PathBuf,
+    /// Its `main` calls [`hangar_machine::run_if_asked`].
+    pub program: PathBuf,
+    pub programs: Programs,
+    /// Where images of containers are looked up.
+    pub components: PathBuf,
+    /// Addresses of this machine that guests reach as they are.
+    pub outside: Vec<Ipv4Net>,
+    /// On which ports.
+    pub ports: tokio::sync::watch::Receiver<Vec<u16>>,
+}
+
+/// Boots every guest as a machine. Cheap to clone.
+#[derive(Clone)]
+pub struct MachineGuests(Arc<Inner>);
+
+struct Inner {
+    options: MachineOptions,
+    fabric: Fabric,
+    outside: Outside,
+}
+
+impl MachineGuests {
+    /// The error says why there can be none on this system.
+    pub fn open(options: MachineOptions) -> Result<Self, FabricError> {
+        let fabric = Fabric::open(&FabricOptions {
+            directory: options.directory.join("fabric"),
+            home: options.home.clone(),
+            program: options.program.clone(),
+        })?;
+        let outside = Outside::new(fabric.clone(), options.outside.clone(), options.ports.clone());
+        Ok(Self(Arc::new(Inner { options, fabric, outside })))
+    }
+
+    pub fn fabric(&self) -> &Fabric {
+        &self.0.fabric
+    }
+}
+
+impl GuestDriver for MachineGuests {
+    fn boot(&self, guest: Guest) {
+        let inner = self.0.clone();
+        let runtime = tokio::runtime::Handle::current();
+        tokio::task::spawn_blocking(move || {
+            let _entered = runtime.enter();
+            if let Err(why) = inner.boot(&guest) {
+                tracing::warn!(server = guest.name, why, "a machine could not be started");
+                guest.console.line(why);
+            }
+        });
+    }
+
+    fn stop(&self, server_id: &str) {
+        if let Err(error) = self.0.fabric.power_off(server_id) {
+            tracing::warn!(server_id, %error, "a machine could not be stopped");
+        }
+    }
+
+    fn shut_down(&self, server_id: &str) {
+        self.stop(server_id);
+        let Some(disk) = self.0.disk(server_id) else { return };
+        let _ = std::fs::remove_file(self.0.console(server_id));
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = remove_disk(&disk) {
+                tracing::warn!(path = %disk.display(), %error, "the disk of a server could not be removed");
+            }
+        });
+    }
+}
+
+impl Inner {
+    fn disk(&self, server_id: &str) -> Option<PathBuf> {
+        // Ids are ours, but a file name is no place for surprises.
+        let safe = server_id.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        safe.then(|| self.options.directory.join("disks").join(server_id))
+    }
+
+    fn console(&self, server_id: &str) -> PathBuf {
+        self.options.directory.join("consoles").join(format!("{server_id}.log"))
+    }
+
+    fn boot(&self, guest: &Guest) -> Result<(), String> {
+        let disk = self.disk(&guest.server_id).ok_or("its id is no name for a disk")?;
+        let console = self.console(&guest.server_id);
+        for directory in [Some(disk.as_path()), console.parent()].into_iter().flatten() {
+            std::fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+        }
+        let ports: Vec<_> = guest.ports.iter().filter_map(interface).collect();
+        for interface in &ports {
+            self.ensure_place(interface)?;
+        }
+        guest.console.follow(console.clone());
+        let spec = GuestSpec {
+            id: guest.server_id.clone(),
+            disk,
+            console,
+            interfaces: ports,
+            outside: self.options.outside.clone(),
+            instance: guest.instance(),
+            programs: (self.options.programs)(guest),
+            components: self.options.components.clone(),
+            program: self.options.program.clone(),
+        };
+        self.fabric.boot(spec).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// The gateway of a network, where connections to the outside arrive.
+    fn ensure_place(&self, interface: &Interface) -> Result<(), String> {
+        let Some(gateway) = interface.gateway else { return Ok(()) };
+        let address = Ipv4Net::new(gateway, interface.address.prefix_len()).map_err(|error| error.to_string())?;
+        let leg = Leg { network: interface.network.clone(), address, mtu: interface.mtu };
+        let answers_for = self.options.outside.clone();
+        let place = Place { name: interface.network.clone(), legs: vec![leg], answers_for };
+        self.fabric.ensure_place(place).map_err(|error| error.to_string())?;
+        self.outside.serve(&interface.network);
+        Ok(())
+    }
+}
+
+/// None for what has no IPv4 address.
+fn interface(port: &GuestPort) -> Option<Interface> {
+    let address: Ipv4Addr = port.address.parse().ok()?;
+    let range: Ipv4Net = port.cidr.parse().ok()?;
+    let mac: Vec<u8> = port.mac_address.split(':').filter_map(|part| u8::from_str_radix(part, 16).ok()).collect();
+    Some(Interface {
+        network: port.network_id.clone(),
+        mac: mac.try_into().ok(),
+        address: Ipv4Net::new(address, range.prefix_len()).ok()?,
+        gateway: port.gateway.as_ref().and_then(|gateway| gateway.parse().ok()),
+        mtu: port.mtu,
+    })
+}

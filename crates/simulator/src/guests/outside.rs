@@ -1,0 +1,83 @@
+//! Connections of guests to addresses of this machine.
+//!
+//! Flows: a guest connects -> the gateway of its network accepts -> the same address and port on this machine. Holds: only the ranges that were named are
+//! reached, on the ports that were named; a connection that nobody takes here is closed at once.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hangar_machine::Fabric;
+use ipnet::Ipv4Net;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+#[derive(Clone)]
+pub struct Outside {
+    fabric: Fabric,
+    ranges: Arc<Vec<Ipv4Net>>,
+    ports: watch::Receiver<Vec<u16>>,
+    served: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Outside {
+    pub fn new(fabric: Fabric, ranges: Vec<Ipv4Net>, ports: watch::Receiver<Vec<u16>>) -> Self {
+        Self { fabric, ranges: Arc::new(ranges), ports, served: Arc::default() }
+    }
+
+    /// From now on connections to the outside arrive at this place.
+    pub fn serve(&self, place: &str) {
+        if self.served.lock().unwrap_or_else(PoisonError::into_inner).insert(place.to_owned()) {
+            tokio::spawn(self.clone().listen(place.to_owned()));
+        }
+    }
+
+    async fn listen(mut self, place: String) {
+        let mut open = BTreeSet::new();
+        loop {
+            let wanted: Vec<u16> = self.ports.borrow_and_update().clone();
+            for port in wanted {
+                if !open.insert(port) {
+                    continue;
+                }
+                let (fabric, name) = (self.fabric.clone(), place.clone());
+                let at = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+                let runtime = tokio::runtime::Handle::current();
+                let made = tokio::task::spawn_blocking(move || {
+                    let _entered = runtime.enter();
+                    fabric.listen(&name, at).map_err(|error| error.to_string())
+                });
+                match made.await {
+                    Ok(Ok(listener)) => drop(tokio::spawn(self.clone().accept(listener))),
+                    Ok(Err(error)) => tracing::warn!(port, error, "guests cannot reach this machine on a port"),
+                    Err(_) => return,
+                }
+            }
+            if self.ports.changed().await.is_err() {
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    async fn accept(self, listener: TcpListener) {
+        loop {
+            let Ok((client, _)) = listener.accept().await else {
+                // Out of files, most likely.
+                tokio::time::sleep(crate::tls::PAUSE).await;
+                continue;
+            };
+            let Some(target) = client.local_addr().ok().filter(|at| self.may_reach(*at)) else { continue };
+            tokio::spawn(copy(client, target));
+        }
+    }
+
+    fn may_reach(&self, at: SocketAddr) -> bool {
+        matches!(at, SocketAddr::V4(at) if self.ranges.iter().any(|range| range.contains(at.ip())))
+    }
+}
+
+async fn copy(mut client: TcpStream, target: SocketAddr) {
+    let Ok(mut server) = TcpStream::connect(target).await else { return };
+    // Either side may break off at any time.
+    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+}
