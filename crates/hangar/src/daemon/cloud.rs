@@ -142,10 +142,10 @@ async fn look_after_nodes(
                     continue;
                 }
                 // Whoever may write Secrets wrote it.
-                let accepted = match InlineKubeconfig::parse(&kubeconfig) {
+                let (accepted, server) = match InlineKubeconfig::parse(&kubeconfig) {
                     Ok(accepted) => {
                         super::guests::add_port(&ports, &accepted.server);
-                        accepted.to_json()
+                        (accepted.to_json(), accepted.server)
                     }
                     Err(error) => {
                         tracing::warn!(secret = name, %error, "a kubeconfig is refused");
@@ -153,8 +153,12 @@ async fn look_after_nodes(
                     }
                 };
                 let Ok(tenant) = crate::management::client(&accepted).await else { continue };
-                let task =
-                    tokio::spawn(hangar_simulator::cloud_controller::run(tenant, cloud.clone(), shutdown.clone()));
+                let controller =
+                    hangar_simulator::cloud_controller::run(tenant.clone(), cloud.clone(), shutdown.clone());
+                let endpoint = super::tenant_endpoint::publish(tenant, server);
+                let task = tokio::spawn(async move {
+                    tokio::join!(controller, endpoint);
+                });
                 if let Some((_, old)) = running.insert(name, (kubeconfig, task.abort_handle())) {
                     old.abort();
                 }

@@ -92,6 +92,7 @@ async fn open(surroundings: &Surroundings<'_>, ports: watch::Receiver<Vec<u16>>)
         program: std::env::current_exe().context("could not find the hangar executable")?,
         components: store.options().directory.clone(),
         programs: Arc::new(move |guest| programs(&store, guest)),
+        aliases: vec![(super::tenant_endpoint::ALIASES, own)],
         outside: vec![own, hangar_simulator::starter::LOCAL_PUBLIC_CIDR],
         ports,
     };

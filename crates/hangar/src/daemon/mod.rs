@@ -11,6 +11,7 @@ mod log_file;
 mod progress;
 mod renewal;
 mod stored_definitions;
+mod tenant_endpoint;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

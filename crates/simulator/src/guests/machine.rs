@@ -28,6 +28,8 @@ pub struct MachineOptions {
     pub components: PathBuf,
     /// Addresses of this machine that guests reach as they are.
     pub outside: Vec<Ipv4Net>,
+    /// Ranges that stand for others of this machine, of the same size, for those who may not name them.
+    pub aliases: Vec<(Ipv4Net, Ipv4Net)>,
     /// On which ports.
     pub ports: tokio::sync::watch::Receiver<Vec<u16>>,
 }
@@ -50,7 +52,8 @@ impl MachineGuests {
             home: options.home.clone(),
             program: options.program.clone(),
         })?;
-        let outside = Outside::new(fabric.clone(), options.outside.clone(), options.ports.clone());
+        let ranges = options.outside.iter().map(|range| (*range, *range)).chain(options.aliases.iter().copied());
+        let outside = Outside::new(fabric.clone(), ranges.collect(), options.ports.clone());
         Ok(Self(Arc::new(Inner { options, fabric, outside })))
     }
 
@@ -131,7 +134,9 @@ impl Inner {
         let Some(gateway) = interface.gateway else { return Ok(()) };
         let address = Ipv4Net::new(gateway, interface.address.prefix_len()).map_err(|error| error.to_string())?;
         let leg = Leg { network: interface.network.clone(), address, mtu: interface.mtu };
-        let answers_for = self.options.outside.clone();
+        let options = &self.options;
+        let aliases = options.aliases.iter().map(|(alias, _)| *alias);
+        let answers_for = options.outside.iter().copied().chain(aliases).collect();
         let place = Place { name: interface.network.clone(), legs: vec![leg], answers_for };
         self.fabric.ensure_place(place).map_err(|error| error.to_string())?;
         self.outside.serve(&interface.network);

@@ -1,7 +1,7 @@
 //! Connections of guests to addresses of this machine.
 //!
 //! Flows: a guest connects -> the gateway of its network accepts -> the same address and port on this machine. Holds: only the ranges that were named are
-//! reached, on the ports that were named; a connection that nobody takes here is closed at once.
+//! reached, by their own names or by others, on the ports that were named; a connection that nobody takes here is closed at once.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -15,13 +15,14 @@ use tokio::sync::watch;
 #[derive(Clone)]
 pub struct Outside {
     fabric: Fabric,
-    ranges: Arc<Vec<Ipv4Net>>,
+    /// As guests name them, and as they are here.
+    ranges: Arc<Vec<(Ipv4Net, Ipv4Net)>>,
     ports: watch::Receiver<Vec<u16>>,
     served: Arc<Mutex<BTreeSet<String>>>,
 }
 
 impl Outside {
-    pub fn new(fabric: Fabric, ranges: Vec<Ipv4Net>, ports: watch::Receiver<Vec<u16>>) -> Self {
+    pub fn new(fabric: Fabric, ranges: Vec<(Ipv4Net, Ipv4Net)>, ports: watch::Receiver<Vec<u16>>) -> Self {
         Self { fabric, ranges: Arc::new(ranges), ports, served: Arc::default() }
     }
 
@@ -66,13 +67,17 @@ impl Outside {
                 tokio::time::sleep(crate::tls::PAUSE).await;
                 continue;
             };
-            let Some(target) = client.local_addr().ok().filter(|at| self.may_reach(*at)) else { continue };
+            let Some(target) = client.local_addr().ok().and_then(|at| self.target(at)) else { continue };
             tokio::spawn(copy(client, target));
         }
     }
 
-    fn may_reach(&self, at: SocketAddr) -> bool {
-        matches!(at, SocketAddr::V4(at) if self.ranges.iter().any(|range| range.contains(at.ip())))
+    /// Where an address leads; None if it is nobody's business.
+    fn target(&self, at: SocketAddr) -> Option<SocketAddr> {
+        let SocketAddr::V4(at) = at else { return None };
+        let (_, real) = self.ranges.iter().find(|(named, _)| named.contains(at.ip()))?;
+        let host = u32::from(*at.ip()) & u32::from(real.hostmask());
+        Some(SocketAddr::from((Ipv4Addr::from(u32::from(real.network()) | host), at.port())))
     }
 }
 
