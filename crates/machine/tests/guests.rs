@@ -15,12 +15,19 @@ const NETWORK: &str = "d3c7a2b4";
 /// Long enough for a machine that does other things, too.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+const PROGRAM: &str = env!("CARGO_BIN_EXE_hangar-machine");
+
+fn as_plain_user(name: &str, test: impl FnOnce()) {
+    plain_user::run(name, &[(Path::new(PROGRAM), "hangar-machine")], test);
+}
+
+/// Where this user may run it.
+fn program() -> PathBuf {
+    plain_user::aside().map_or_else(|| PROGRAM.into(), |directory| directory.join("hangar-machine"))
+}
+
 fn open(directory: &Path) -> Fabric {
-    let options = FabricOptions {
-        directory: directory.join("fabric"),
-        home: directory.to_owned(),
-        program: plain_user::program(),
-    };
+    let options = FabricOptions { directory: directory.join("fabric"), home: directory.to_owned(), program: program() };
     Fabric::open(&options).unwrap()
 }
 
@@ -47,7 +54,7 @@ fn spec(directory: &Path, name: &str, network: &str, address: &str, user_data: &
         },
         programs: Default::default(),
         components: PathBuf::from("/nowhere"),
-        program: plain_user::program(),
+        program: program(),
     }
 }
 
@@ -84,7 +91,7 @@ impl Drop for Killed {
 
 /// Everything that runs for a home.
 fn processes(home: &Path) -> Vec<i32> {
-    let mark = format!("HANGAR_HOME={}", home.display());
+    let mark = format!("{}={}", hangar_machine::MARK, home.display());
     let pids =
         std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     let ours = |pid: &i32| {
@@ -96,7 +103,7 @@ fn processes(home: &Path) -> Vec<i32> {
 
 #[test]
 fn a_guest_does_what_its_user_data_says_and_keeps_its_disk() {
-    plain_user::run("a_guest_does_what_its_user_data_says_and_keeps_its_disk", || {
+    as_plain_user("a_guest_does_what_its_user_data_says_and_keeps_its_disk", || {
         let directory = tempfile::tempdir().unwrap();
         let fabric = open(directory.path());
         let end = Killed::at_the_end(directory.path());
@@ -111,8 +118,9 @@ runcmd:
 - 'false'
 ";
         let guest = spec(directory.path(), "one", NETWORK, "10.6.0.11/24", user_data);
-        assert!(fabric.boot(guest.clone()).unwrap());
-        assert!(!fabric.boot(guest.clone()).unwrap(), "it runs already");
+        assert!(fabric.boot(guest.clone()).unwrap().now);
+        let booted = fabric.boot(guest.clone()).unwrap();
+        assert!(!booted.now, "it runs already");
         let said = until(&guest, "finished");
         assert!(
             said.contains("one booted\nstart one ") && said.contains("hello\n640\n0\n/home:\n\n/root:\n/etc/passwd\n"),
@@ -122,9 +130,11 @@ runcmd:
         assert!(!Path::new("/etc/of").exists());
 
         fabric.power_off("one").unwrap();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async { tokio::time::timeout(PATIENCE, booted.ended()).await }).unwrap().unwrap();
         assert!(fabric.guests().unwrap().is_empty());
         std::fs::remove_file(&guest.console).unwrap();
-        assert!(fabric.boot(guest.clone()).unwrap());
+        assert!(fabric.boot(guest.clone()).unwrap().now);
         let said = until(&guest, "finished");
         assert!(said.contains("start one") && !said.contains("hello"), "once for each instance: {said}");
         assert_eq!(std::fs::read_to_string(guest.disk.join("own/etc/of/a/test")).unwrap(), "hello");
@@ -141,7 +151,7 @@ runcmd:
 
 #[test]
 fn networks_are_real_and_may_overlap() {
-    plain_user::run("networks_are_real_and_may_overlap", || {
+    as_plain_user("networks_are_real_and_may_overlap", || {
         let directory = tempfile::tempdir().unwrap();
         let fabric = open(directory.path());
         let _end = Killed::at_the_end(directory.path());

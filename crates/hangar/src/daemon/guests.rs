@@ -58,6 +58,8 @@ pub async fn choose(
 ) -> Result<(Arc<dyn GuestDriver>, String)> {
     let hollow = HollowGuests::new(cloud.guests_dir(), shutdown.clone());
     if surroundings.guests == PlaneGuests::Hollow {
+        // Of a plane that was killed, and wanted them.
+        hangar_embedded::end_machines(surroundings.home.path(), hangar_machine::MARK).await;
         return Ok((Arc::new(hollow), "hollow nodes, whose pods do not run (--guests=machine: real ones)".into()));
     }
     let opened = open(surroundings, ports).await;

@@ -160,6 +160,7 @@ async fn serve(home: &Home, store: &Store, options: &DaemonOptions, reporter: &R
     }
     reporter.stopping();
     while tasks.join_next().await.is_some() {}
+    hangar_embedded::end_machines(home.path(), hangar_machine::MARK).await;
     simulated.cloud.close().context("could not save the state of the simulated cloud")?;
     plane.stop().await;
     Ok(())

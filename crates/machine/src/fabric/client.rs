@@ -7,10 +7,9 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use hangar_node::process::markers;
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::{Answer, Place, Request, message};
+use super::{Answer, MARK, Place, Request, message};
 use crate::WORD;
 use crate::guest::GuestSpec;
 use crate::probe::{self, Refusal};
@@ -38,6 +37,22 @@ pub enum FabricError {
     Said(String),
 }
 
+/// A guest that runs.
+#[derive(Debug)]
+pub struct Booted {
+    /// By the request that asked for it.
+    pub now: bool,
+    lifeline: OwnedFd,
+}
+
+impl Booted {
+    /// Returns when the guest has ended.
+    pub async fn ended(self) -> std::io::Result<()> {
+        let mut lifeline = tokio::net::unix::pipe::Receiver::from_owned_fd(self.lifeline)?;
+        tokio::io::copy(&mut lifeline, &mut tokio::io::sink()).await.map(drop)
+    }
+}
+
 /// A running fabric. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Fabric {
@@ -55,7 +70,7 @@ impl Fabric {
         std::fs::create_dir_all(&options.directory).map_err(FabricError::Start)?;
         let log = std::fs::OpenOptions::new().create(true).append(true).open(options.directory.join("fabric.log"));
         let mut command = Command::new(&options.program);
-        command.args([WORD, "fabric"]).arg(&options.directory).envs(markers(&options.home));
+        command.args([WORD, "fabric"]).arg(&options.directory).env(MARK, &options.home).env_remove("HANGAR_HOME");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log.map_err(FabricError::Start)?).process_group(0);
         let mut child = command.spawn().map_err(FabricError::Start)?;
         let mut said = String::new();
@@ -80,9 +95,17 @@ impl Fabric {
         self.ask(&Request::Place(place)).map(drop)
     }
 
-    /// Whether it was started now.
-    pub fn boot(&self, spec: GuestSpec) -> Result<bool, FabricError> {
-        Ok(self.ask(&Request::Boot(Box::new(spec)))?.0.started)
+    /// Starts a guest, unless it runs.
+    pub fn boot(&self, spec: GuestSpec) -> Result<Booted, FabricError> {
+        match self.ask(&Request::Boot(Box::new(spec)))? {
+            (answer, Some(lifeline)) => Ok(Booted { now: answer.started, lifeline }),
+            _ => Err(FabricError::Said("no pipe came with the answer".to_owned())),
+        }
+    }
+
+    /// The fabric's process: another one has other networks.
+    pub fn process(&self) -> Result<u32, FabricError> {
+        Ok(self.ask(&Request::Hello)?.0.process)
     }
 
     pub fn power_off(&self, guest: &str) -> Result<(), FabricError> {

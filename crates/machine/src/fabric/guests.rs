@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
 use super::link_name;
@@ -12,24 +13,31 @@ use crate::network::NetNamespace;
 
 #[derive(Default)]
 pub struct Guests {
-    running: BTreeMap<String, Child>,
+    running: BTreeMap<String, Running>,
+}
+
+struct Running {
+    child: Child,
+    /// Its standard output, where nothing comes any more: it ends with the guest.
+    lifeline: OwnedFd,
 }
 
 impl Guests {
-    /// Whether it was started now; one that runs stays as it is.
-    pub fn boot(&mut self, own: &NetNamespace, spec: GuestSpec) -> Result<bool, String> {
+    /// Whether it was started now, and a pipe that ends with it; one that runs stays as it is.
+    pub fn boot(&mut self, own: &NetNamespace, spec: GuestSpec) -> Result<(bool, OwnedFd), String> {
         self.reap();
-        if self.running.contains_key(&spec.id) {
-            return Ok(false);
+        if let Some(running) = self.running.get(&spec.id) {
+            return Ok((false, running.lifeline.try_clone().map_err(|error| error.to_string())?));
         }
         let (id, program) = (spec.id.clone(), spec.program.clone());
         let said = |error: std::io::Error| format!("could not start the guest {id}: {error}");
         let mut command = Command::new(program);
         command.args([WORD, "guest"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().map_err(said)?;
-        let booted = (|| {
+        let booted: Result<(OwnedFd, OwnedFd), String> = (|| {
             let (input, output) = (child.stdin.take(), child.stdout.take());
             let (Some(mut input), Some(output)) = (input, output) else { return Err("it has no pipes".to_owned()) };
+            let lifeline = output.as_fd().try_clone_to_owned().map_err(|error| error.to_string())?;
             let mut output = BufReader::new(output).lines();
             let mut heard = |what: &str| match output.next() {
                 Some(Ok(line)) if line == what => Ok(()),
@@ -45,19 +53,24 @@ impl Guests {
                     .map_err(|error| crate::chain(&error))?;
             }
             tell(&mut input, "plugged")?;
-            heard("booted")
+            heard("booted")?;
+            Ok((lifeline.try_clone().map_err(|error| error.to_string())?, lifeline))
         })();
-        if let Err(why) = booted {
-            let _ = child.kill();
-            let _ = child.wait();
-            return Err(format!("could not start the guest {id}: {why}"));
+        match booted {
+            Ok((lifeline, given)) => {
+                self.running.insert(id, Running { child, lifeline });
+                Ok((true, given))
+            }
+            Err(why) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(format!("could not start the guest {id}: {why}"))
+            }
         }
-        self.running.insert(id, child);
-        Ok(true)
     }
 
     pub fn power_off(&mut self, id: &str) {
-        if let Some(mut child) = self.running.remove(id) {
+        if let Some(Running { mut child, .. }) = self.running.remove(id) {
             // Its first process goes with it, and with that one everything in the guest.
             let _ = child.kill();
             let _ = child.wait();
@@ -71,7 +84,7 @@ impl Guests {
 
     /// Forgets those that ended by themselves.
     fn reap(&mut self) {
-        self.running.retain(|_, child| matches!(child.try_wait(), Ok(None)));
+        self.running.retain(|_, running| matches!(running.child.try_wait(), Ok(None)));
     }
 }
 

@@ -15,7 +15,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use ipnet::Ipv4Net;
 use serde::{Deserialize, Serialize};
 
-pub use client::{Fabric, FabricError, FabricOptions};
+pub use client::{Booted, Fabric, FabricError, FabricOptions};
 pub(crate) use places::{accept_loopback, sysctl};
 pub(crate) use server::{enter_namespaces, run};
 
@@ -69,7 +69,12 @@ pub(crate) struct Answer {
     pub guests: Vec<String>,
     /// Whether a guest was started by this very request.
     pub started: bool,
+    /// Who answers.
+    pub process: u32,
 }
+
+/// The variable by which the processes of machines are known to belong to a home. They are no children of the plane: they outlive a restart of it.
+pub const MARK: &str = "HANGAR_MACHINES_OF";
 
 /// Where nobody has said where to look for a network's way out.
 pub(crate) const METADATA: Ipv4Net = Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 169, 254), 32);

@@ -69,11 +69,14 @@ impl Server {
         let mut answer = Answer::default();
         let mut file = None;
         match request {
-            Request::Hello => {}
+            Request::Hello => answer.process = std::process::id(),
             Request::Place(place) => self.places.ensure(&self.own, &place).map_err(|error| crate::chain(&error))?,
             Request::Listen { place, at } => file = Some(self.places.socket(&place, Some(at)).map_err(said)?),
             Request::Socket { place } => file = Some(self.places.socket(&place, None).map_err(said)?),
-            Request::Boot(spec) => answer.started = self.guests.boot(&self.own, *spec)?,
+            Request::Boot(spec) => {
+                let (started, lifeline) = self.guests.boot(&self.own, *spec)?;
+                (answer.started, file) = (started, Some(lifeline));
+            }
             Request::PowerOff { guest } => self.guests.power_off(&guest),
             Request::Guests => answer.guests = self.guests.running(),
         }

@@ -16,14 +16,15 @@ use crate::{WORD, chain};
 
 /// What a guest's processes have in their environment from the beginning.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Settings of the whole machine that programs of a node insist on writing. They are files here, since a user may not change the real ones.
-const SETTINGS: [&str; 6] = [
-    "sys/net/netfilter/nf_conntrack_max",
-    "sys/vm/overcommit_memory",
-    "sys/vm/panic_on_oom",
-    "sys/kernel/panic",
-    "sys/kernel/panic_on_oops",
-    "sys/vm/swappiness",
+/// Settings of the whole machine that programs of a node insist on reading and writing, and what they are where users may not even read them. They are files here.
+const SETTINGS: [(&str, &str); 7] = [
+    ("proc/sys/net/netfilter/nf_conntrack_max", "262144"),
+    ("sys/module/nf_conntrack/parameters/hashsize", "262144"),
+    ("proc/sys/vm/overcommit_memory", "1"),
+    ("proc/sys/vm/panic_on_oom", "0"),
+    ("proc/sys/kernel/panic", "10"),
+    ("proc/sys/kernel/panic_on_oops", "1"),
+    ("proc/sys/vm/swappiness", "60"),
 ];
 
 pub fn run(root: &Path) -> ExitCode {
@@ -39,12 +40,12 @@ pub fn run(root: &Path) -> ExitCode {
 fn start(root: &Path) -> Result<u32> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     mount("proc", root.join("proc"), "proc", MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC, None)?;
-    for name in SETTINGS {
+    for (path, usual) in SETTINGS {
         // Not every kernel has all of them.
-        if let Ok(value) = std::fs::read(root.join("proc").join(name)) {
-            let file = root.join("run/hangar").join(name.replace('/', "."));
-            std::fs::write(&file, value)?;
-            rustix::mount::mount_bind(&file, root.join("proc").join(name))?;
+        if root.join(path).exists() {
+            let file = root.join("run/hangar").join(path.replace('/', "."));
+            std::fs::write(&file, std::fs::read(root.join(path)).unwrap_or_else(|_| usual.into()))?;
+            rustix::mount::mount_bind(&file, root.join(path))?;
         }
     }
     std::env::set_current_dir(root)?;

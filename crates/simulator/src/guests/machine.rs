@@ -6,13 +6,20 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use hangar_machine::{Fabric, FabricError, FabricOptions, GuestSpec, Interface, Leg, Place, remove_disk};
+use hangar_machine::{Booted, Fabric, FabricError, FabricOptions, GuestSpec, Interface, Leg, Place, remove_disk};
 use ipnet::Ipv4Net;
 
 use super::outside::Outside;
 use super::{Guest, GuestDriver, GuestPort};
+
+/// Between an end and the next start; longer for a guest that ends again and again.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(60);
 
 /// Which programs a guest has, by the paths where it sees them.
 pub type Programs = Arc<dyn Fn(&Guest) -> BTreeMap<PathBuf, PathBuf> + Send + Sync>;
@@ -41,20 +48,29 @@ pub struct MachineGuests(Arc<Inner>);
 struct Inner {
     options: MachineOptions,
     fabric: Fabric,
+    /// The process of the fabric that knows our places.
+    process: Mutex<u32>,
     outside: Outside,
+    /// Guests that are to run; each start has a number.
+    wanted: Mutex<BTreeMap<String, u64>>,
+    starts: AtomicU64,
 }
 
 impl MachineGuests {
     /// The error says why there can be none on this system.
     pub fn open(options: MachineOptions) -> Result<Self, FabricError> {
-        let fabric = Fabric::open(&FabricOptions {
-            directory: options.directory.join("fabric"),
-            home: options.home.clone(),
-            program: options.program.clone(),
-        })?;
+        let fabric = Fabric::open(&fabric_options(&options))?;
+        let process = Mutex::new(fabric.process()?);
         let ranges = options.outside.iter().map(|range| (*range, *range)).chain(options.aliases.iter().copied());
         let outside = Outside::new(fabric.clone(), ranges.collect(), options.ports.clone());
-        Ok(Self(Arc::new(Inner { options, fabric, outside })))
+        Ok(Self(Arc::new(Inner {
+            options,
+            fabric,
+            process,
+            outside,
+            wanted: Mutex::default(),
+            starts: AtomicU64::new(0),
+        })))
     }
 
     pub fn fabric(&self) -> &Fabric {
@@ -62,20 +78,26 @@ impl MachineGuests {
     }
 }
 
+fn fabric_options(options: &MachineOptions) -> FabricOptions {
+    FabricOptions {
+        directory: options.directory.join("fabric"),
+        home: options.home.clone(),
+        program: options.program.clone(),
+    }
+}
+
 impl GuestDriver for MachineGuests {
     fn boot(&self, guest: Guest) {
-        let inner = self.0.clone();
-        let runtime = tokio::runtime::Handle::current();
-        tokio::task::spawn_blocking(move || {
-            let _entered = runtime.enter();
-            if let Err(why) = inner.boot(&guest) {
-                tracing::warn!(server = guest.name, why, "a machine could not be started");
-                guest.console.line(why);
-            }
-        });
+        let number = {
+            let number = self.0.starts.fetch_add(1, Ordering::Relaxed);
+            self.0.wanted().insert(guest.server_id.clone(), number);
+            number
+        };
+        tokio::spawn(keep_running(self.0.clone(), guest, number));
     }
 
     fn stop(&self, server_id: &str) {
+        self.0.wanted().remove(server_id);
         if let Err(error) = self.0.fabric.power_off(server_id) {
             tracing::warn!(server_id, %error, "a machine could not be stopped");
         }
@@ -93,6 +115,34 @@ impl GuestDriver for MachineGuests {
     }
 }
 
+/// Until it is not wanted any more. A guest that ends by itself, or with its fabric, is started again.
+async fn keep_running(inner: Arc<Inner>, guest: Guest, number: u64) {
+    let mut pause = FIRST_PAUSE;
+    while inner.wanted().get(&guest.server_id) == Some(&number) {
+        let began = tokio::time::Instant::now();
+        let (booting, of, runtime) = (inner.clone(), guest.clone(), tokio::runtime::Handle::current());
+        let booted = tokio::task::spawn_blocking(move || {
+            let _entered = runtime.enter();
+            booting.boot(&of)
+        });
+        let why = match booted.await {
+            Ok(Ok(booted)) => match booted.ended().await {
+                Ok(()) => "it ended".to_owned(),
+                Err(error) => error.to_string(),
+            },
+            Ok(Err(why)) => why,
+            Err(error) => error.to_string(),
+        };
+        if inner.wanted().get(&guest.server_id) != Some(&number) {
+            return;
+        }
+        tracing::warn!(server = guest.name, why, "a machine does not run and is started again");
+        guest.console.line(format!("machine: {why}"));
+        pause = if began.elapsed() > LONG { FIRST_PAUSE } else { (pause * 2).min(LONGEST_PAUSE) };
+        tokio::time::sleep(pause).await;
+    }
+}
+
 impl Inner {
     fn disk(&self, server_id: &str) -> Option<PathBuf> {
         // Ids are ours, but a file name is no place for surprises.
@@ -104,7 +154,22 @@ impl Inner {
         self.options.directory.join("consoles").join(format!("{server_id}.log"))
     }
 
-    fn boot(&self, guest: &Guest) -> Result<(), String> {
+    fn wanted(&self) -> MutexGuard<'_, BTreeMap<String, u64>> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One that was killed is replaced, and knows nothing of what was there before.
+    fn ensure_fabric(&self) -> Result<(), FabricError> {
+        let mut known = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = Fabric::open(&fabric_options(&self.options))?.process()?;
+        if std::mem::replace(&mut *known, process) != process {
+            self.outside.forget();
+        }
+        Ok(())
+    }
+
+    fn boot(&self, guest: &Guest) -> Result<Booted, String> {
+        self.ensure_fabric().map_err(|error| error.to_string())?;
         let disk = self.disk(&guest.server_id).ok_or("its id is no name for a disk")?;
         let console = self.console(&guest.server_id);
         for directory in [Some(disk.as_path()), console.parent()].into_iter().flatten() {
@@ -126,7 +191,7 @@ impl Inner {
             components: self.options.components.clone(),
             program: self.options.program.clone(),
         };
-        self.fabric.boot(spec).map(drop).map_err(|error| error.to_string())
+        self.fabric.boot(spec).map_err(|error| error.to_string())
     }
 
     /// The gateway of a network, where connections to the outside arrive.

@@ -3,7 +3,7 @@
 //! Flows: a guest connects -> the gateway of its network accepts -> the same address and port on this machine. Holds: only the ranges that were named are
 //! reached, by their own names or by others, on the ports that were named; a connection that nobody takes here is closed at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,6 +11,7 @@ use hangar_machine::Fabric;
 use ipnet::Ipv4Net;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
 
 #[derive(Clone)]
 pub struct Outside {
@@ -18,7 +19,7 @@ pub struct Outside {
     /// As guests name them, and as they are here.
     ranges: Arc<Vec<(Ipv4Net, Ipv4Net)>>,
     ports: watch::Receiver<Vec<u16>>,
-    served: Arc<Mutex<BTreeSet<String>>>,
+    served: Arc<Mutex<BTreeMap<String, AbortHandle>>>,
 }
 
 impl Outside {
@@ -28,13 +29,22 @@ impl Outside {
 
     /// From now on connections to the outside arrive at this place.
     pub fn serve(&self, place: &str) {
-        if self.served.lock().unwrap_or_else(PoisonError::into_inner).insert(place.to_owned()) {
-            tokio::spawn(self.clone().listen(place.to_owned()));
+        let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        if !served.contains_key(place) {
+            served.insert(place.to_owned(), tokio::spawn(self.clone().listen(place.to_owned())).abort_handle());
         }
+    }
+
+    /// The places are gone, and with them whatever was listened on.
+    pub fn forget(&self) {
+        let served = std::mem::take(&mut *self.served.lock().unwrap_or_else(PoisonError::into_inner));
+        served.into_values().for_each(|task| task.abort());
     }
 
     async fn listen(mut self, place: String) {
         let mut open = BTreeSet::new();
+        // They end with this task.
+        let mut accepting = JoinSet::new();
         loop {
             let wanted: Vec<u16> = self.ports.borrow_and_update().clone();
             for port in wanted {
@@ -49,7 +59,7 @@ impl Outside {
                     fabric.listen(&name, at).map_err(|error| error.to_string())
                 });
                 match made.await {
-                    Ok(Ok(listener)) => drop(tokio::spawn(self.clone().accept(listener))),
+                    Ok(Ok(listener)) => drop(accepting.spawn(self.clone().accept(listener))),
                     Ok(Err(error)) => tracing::warn!(port, error, "guests cannot reach this machine on a port"),
                     Err(_) => return,
                 }
