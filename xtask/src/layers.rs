@@ -22,7 +22,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("hangar-views", &["hangar-api"]),
     ("hangar-node", &["hangar-api", "hangar-pki"]),
     ("hangar-kubesim", &["hangar-api"]),
-    ("hangar-simulator", &["hangar-api", "hangar-node", "hangar-openstack", "hangar-pki"]),
+    ("hangar-machine", &["hangar-api", "hangar-node"]),
+    ("hangar-simulator", &["hangar-api", "hangar-machine", "hangar-node", "hangar-openstack", "hangar-pki"]),
     (
         "hangar-simulation",
         &[

@@ -52,7 +52,9 @@ fn stage(name: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
 /// Puts every component that the tests start into the local store; nothing is fetched twice.
 pub fn fetch(root: &Path) -> Result<()> {
     run::to_success(run::cargo(root, &FETCH))?;
-    ["konnectivity-server", "konnectivity-agent", "e2e", "agnhost"].iter().try_for_each(|name| fetch_one(root, name))
+    const MORE: [&str; 8] =
+        ["konnectivity-server", "konnectivity-agent", "kubelet", "kubeadm", "kube-proxy", "coredns", "e2e", "agnhost"];
+    MORE.iter().try_for_each(|name| fetch_one(root, name))
 }
 
 pub fn fetch_one(root: &Path, name: &str) -> Result<()> {

@@ -17,7 +17,7 @@ mod supervise;
 
 pub use home::{Home, HomeError, HomeLock};
 pub use net::{LoopbackNet, NetError};
-pub use orphan_processes::end_orphans;
+pub use orphan_processes::{end_machines, end_orphans};
 pub use plane::version::{VersionError, choose as choose_version};
 pub use plane::{
     InitialObject, Plane, PlaneError, PlaneOptions, PlaneProgress, PlaneStage, Prepared, Quiet, RenewableClient,

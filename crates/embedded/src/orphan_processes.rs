@@ -12,25 +12,38 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Ends what belongs to `home` and returns how many processes that were.
 pub async fn end_orphans(home: &Path) -> usize {
-    let found = children_of(home);
+    end_all(&marks(home)).await
+}
+
+/// Ends the machines of `home`, known by a variable of their own, and returns how many processes that were.
+pub async fn end_machines(home: &Path, mark: &str) -> usize {
+    end_all(&[format!("{mark}={}", home.display())]).await
+}
+
+fn marks(home: &Path) -> [String; 2] {
+    hangar_node::process::markers(home).map(|(name, value)| format!("{name}={value}"))
+}
+
+async fn end_all(marks: &[String]) -> usize {
+    let found = marked(marks);
     if found.is_empty() {
         return 0;
     }
-    tracing::info!(count = found.len(), home = %home.display(), "stopping orphaned processes of an earlier run");
+    tracing::info!(count = found.len(), ?marks, "stopping processes");
     // Numbers are given out again, soon on a busy machine: when it was started tells one process from the next.
     let known: Vec<(i32, Option<String>)> = found.iter().map(|&pid| (pid, started(pid))).collect();
     signal(&found, Signal::TERM);
     let deadline = tokio::time::Instant::now() + TERM_GRACE;
-    while tokio::time::Instant::now() < deadline && !children_of(home).is_empty() {
+    while tokio::time::Instant::now() < deadline && !marked(marks).is_empty() {
         tokio::time::sleep(POLL_INTERVAL).await;
     }
     loop {
-        let stubborn = children_of(home);
+        let stubborn = marked(marks);
         if stubborn.is_empty() && known.iter().all(|(pid, since)| started(*pid) != *since || has_ended(*pid)) {
             return found.len();
         }
         if tokio::time::Instant::now() > deadline + KILL_TIMEOUT {
-            tracing::warn!(home = %home.display(), ?stubborn, "orphaned processes of an earlier run do not stop");
+            tracing::warn!(?marks, ?stubborn, "processes do not stop");
             return found.len();
         }
         signal(&stubborn, Signal::KILL);
@@ -63,28 +76,27 @@ fn signal(pids: &[i32], signal: Signal) {
     }
 }
 
-fn children_of(home: &Path) -> Vec<i32> {
+fn marked(marks: &[String]) -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return vec![] };
     let own = std::process::id().cast_signed();
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|&pid| pid != own && is_child(pid, home))
+        .filter(|&pid| pid != own && is_child(pid, marks))
         .collect()
 }
 
-fn is_child(pid: i32, home: &Path) -> bool {
+fn is_child(pid: i32, marks: &[String]) -> bool {
     use std::os::unix::fs::MetadataExt as _;
     let directory = Path::new("/proc").join(pid.to_string());
     // Root's pods may run as other users.
     let ours = getuid().is_root() || directory.metadata().is_ok_and(|metadata| metadata.uid() == getuid().as_raw());
     // Empty for a process that has ended and waits to be reaped.
     let environ = std::fs::read(directory.join("environ")).unwrap_or_default();
-    ours && has_markers(&environ, home)
+    ours && has_marks(&environ, marks)
 }
 
-fn has_markers(environ: &[u8], home: &Path) -> bool {
-    let marks = hangar_node::process::markers(home).map(|(name, value)| format!("{name}={value}"));
+fn has_marks(environ: &[u8], marks: &[String]) -> bool {
     marks.iter().all(|mark| environ.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes()))
 }
 
@@ -102,7 +114,7 @@ mod tests {
             (b"", false),
         ];
         for (environ, expected) in rows {
-            assert_eq!(has_markers(environ, home), expected, "{}", String::from_utf8_lossy(environ));
+            assert_eq!(has_marks(environ, &marks(home)), expected, "{}", String::from_utf8_lossy(environ));
         }
     }
 
@@ -118,7 +130,7 @@ mod tests {
         let other = if getuid().is_root() { 65534 } else { getuid().as_raw() };
         let mut children = [getuid().as_raw(), other].map(|user| orphan(home.path(), user));
         // Between fork and exec a child still has our environment.
-        while children_of(home.path()).len() < children.len() {
+        while marked(&marks(home.path())).len() < children.len() {
             tokio::task::yield_now().await;
         }
         let [one, another] = &mut children;

@@ -63,6 +63,9 @@ pub enum Command {
         kubernetes: Option<String>,
         #[command(flatten)]
         substitute: Substitute,
+        /// What runs on the servers of the simulated cloud
+        #[arg(long, env = "HANGAR_GUESTS", value_enum, default_value_t, value_name = "KIND")]
+        guests: PlaneGuests,
         /// Install the Gateway API: GatewayClass, Gateway and TLSRoute
         #[arg(long)]
         gateway_api: bool,
@@ -126,7 +129,31 @@ pub enum Command {
         kubernetes: Option<String>,
         #[command(flatten)]
         substitute: Substitute,
+        #[arg(long, value_enum, default_value_t)]
+        guests: PlaneGuests,
     },
+}
+
+/// What a server of the local plane's cloud is.
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum PlaneGuests {
+    /// Processes in namespaces with the real kubelet; pods run
+    Machine,
+    /// A node that joins and reports every pod as running
+    #[default]
+    Hollow,
+    /// Machines where the system allows them and memory lasts, hollow nodes otherwise
+    Auto,
+}
+
+impl PlaneGuests {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Machine => "machine",
+            Self::Hollow => "hollow",
+            Self::Auto => "auto",
+        }
+    }
 }
 
 /// A time as people write it: `90s`, `10m`, `1h30m`, or a number of seconds.

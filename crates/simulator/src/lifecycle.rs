@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hangar_openstack::wire::Fault;
 
-use crate::guests::Guest;
+use crate::guests::{Guest, GuestPort};
 use crate::network::{self, floating_ips};
 use crate::state::{Effect, State, World};
 use crate::{Simulator, compute, image, load_balancer, volume};
@@ -336,7 +336,23 @@ fn guest(state: &State, id: &str, console: crate::Console) -> Option<Guest> {
         metadata: server.metadata,
         availability_zone: server.availability_zone.unwrap_or_default(),
         addresses,
+        ports: record.ports.iter().filter_map(|id| guest_port(state, id)).collect(),
         user_data: record.user_data.clone(),
         console,
+    })
+}
+
+fn guest_port(state: &State, id: &str) -> Option<GuestPort> {
+    let port = state.ports.get(id)?;
+    let fixed = port.fixed_ips.first()?;
+    let subnet = state.subnets.get(fixed.subnet_id.as_ref()?)?;
+    let mtu = state.networks.get(&port.network_id).and_then(|network| network.mtu);
+    Some(GuestPort {
+        network_id: port.network_id.clone(),
+        mac_address: port.mac_address.clone(),
+        address: fixed.ip_address.clone()?,
+        cidr: subnet.cidr.clone(),
+        gateway: subnet.gateway_ip.clone(),
+        mtu: mtu.unwrap_or(1450),
     })
 }

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use hangar_simulator::Guest;
 use hangar_simulator::guests::dry_run;
-use hangar_simulator::{Console, Guest};
 use serde_json::{Value, json};
 
 #[test]
@@ -21,12 +21,9 @@ fn every_document_is_read_as_the_real_cloud_init_reads_it() {
             server_id: "1f".to_owned(),
             name: "worker-1".to_owned(),
             project_id: "p".to_owned(),
-            image_properties: BTreeMap::new(),
-            metadata: BTreeMap::new(),
             availability_zone: "nova".to_owned(),
-            addresses: vec![],
             user_data: std::fs::read(folder.join(&name)).unwrap(),
-            console: Console::default(),
+            ..Guest::default()
         };
         // What we refuse with words, cloud-init passes over with a warning: nothing is written or run in either case.
         let (files, commands) = dry_run(&guest).unwrap_or_default();

@@ -74,6 +74,7 @@ fn spawn(global: &Global, home: &Home, options: &UpOptions) -> Result<Child> {
     if let Some(when) = options.substitute {
         command.arg(format!("--substitute-versions={}", when.word()));
     }
+    command.arg(format!("--guests={}", options.guests.word()));
     if let Some(directory) = &global.components {
         command.arg("--components").arg(std::path::absolute(directory)?);
     }

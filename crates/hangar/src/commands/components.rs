@@ -11,8 +11,9 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use semver::Version;
 use serde_json::json;
 
-use crate::cli::{Components, Global, Output};
+use crate::cli::{Components, Global, Output, PlaneGuests};
 use crate::commands::{store, up};
+use crate::daemon::{OF_MACHINES, OF_TENANTS};
 
 const KUBERNETES_NAMES: [&str; 3] = ["kube-apiserver", "kube-controller-manager", "kube-scheduler"];
 
@@ -133,9 +134,14 @@ fn list(store: &Store, output: Output) {
     anstream::print!("{}", hangar_views::table(&["NAME", "VERSION", "SIZE", "PATH"], &rows));
 }
 
-/// Gets what a plane needs.
-pub async fn fetch_plane(store: &Store, kubernetes: &Version) -> Result<()> {
-    let wanted = of_plane(kubernetes);
+/// Gets what a plane needs, and its machines if there must be some; with `auto` there are some if these are at hand.
+pub async fn fetch_plane(store: &Store, kubernetes: &Version, guests: PlaneGuests) -> Result<()> {
+    let mut wanted = of_plane(kubernetes);
+    if guests == PlaneGuests::Machine {
+        let of_guests = OF_MACHINES.into_iter().chain(OF_TENANTS);
+        let of_guests = of_guests.map(|name| Component { name: name.to_owned(), version: default_version(name) });
+        wanted.extend(of_guests.filter(|one| !wanted.contains(one)).collect::<Vec<_>>());
+    }
     store.check_named_has(&wanted)?;
     fetch(store, &wanted).await?;
     Ok(())

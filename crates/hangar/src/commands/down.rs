@@ -62,7 +62,8 @@ fn terminate(pid: Pid) -> Result<()> {
 
 /// A killed daemon may have left children, addresses on lo, control groups and its state file. Says whether something of it ran.
 async fn clean_up(home: &Home) -> Result<bool> {
-    let left = hangar_embedded::end_orphans(home.path()).await;
+    let machines = hangar_embedded::end_machines(home.path(), hangar_machine::MARK).await;
+    let left = machines + hangar_embedded::end_orphans(home.path()).await;
     if let Err(left) = hangar_node::process::clean_up(home.path()) {
         bail!("{left}; then run `hangar down` again");
     }

@@ -31,29 +31,30 @@ pub async fn run(cli: Cli) -> Result<ExitCode> {
         anyhow::bail!("only `hangar crds` prints YAML: use --output text or json");
     }
     match cli.command {
-        Command::Daemon { kubernetes, substitute } => {
+        Command::Daemon { kubernetes, substitute, guests } => {
             let home = home(&global)?;
             log_to_stderr(LogFormat::Text, Some(daemon::log_path(&home)));
             daemon::detach();
-            let options = daemon::DaemonOptions { kubernetes: up::version(kubernetes.as_deref())?, gateway_api: false };
+            let kubernetes = up::version(kubernetes.as_deref())?;
+            let options = daemon::DaemonOptions { kubernetes, gateway_api: false, guests };
             daemon::run(home, plane_store(&global, substitute)?, options).await?;
         }
-        Command::Up { foreground: true, kubernetes, substitute, gateway_api, log_format, .. } => {
+        Command::Up { foreground: true, kubernetes, substitute, guests, gateway_api, log_format, .. } => {
             let (home, store) = (home(&global)?, plane_store(&global, substitute)?);
             let asked = up::version(kubernetes.as_deref())?;
             let version = hangar_embedded::choose_version(&home, asked.as_ref())?;
-            components::fetch_plane(&store, &version).await?;
+            components::fetch_plane(&store, &version, guests).await?;
             log_to_stderr(log_format, None);
-            daemon::run(home, store, daemon::DaemonOptions { kubernetes: asked, gateway_api }).await?;
+            daemon::run(home, store, daemon::DaemonOptions { kubernetes: asked, gateway_api, guests }).await?;
         }
         Command::Run(options) => {
             log_to_stderr(options.log_format, None);
             run::run(options).await?;
         }
-        Command::Up { file, timeout, no_wait, kubernetes, substitute, gateway_api, .. } => {
+        Command::Up { file, timeout, no_wait, kubernetes, substitute, guests, gateway_api, .. } => {
             let kubernetes = up::version(kubernetes.as_deref())?;
             let options =
-                up::UpOptions { file, timeout, no_wait, kubernetes, substitute: substitute.when, gateway_api };
+                up::UpOptions { file, timeout, no_wait, kubernetes, substitute: substitute.when, guests, gateway_api };
             return up::run(&global, &options).await;
         }
         Command::Down { purge } => down::run(&home(&global)?, purge).await?,

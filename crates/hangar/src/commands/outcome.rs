@@ -61,7 +61,7 @@ impl Outcome<'_> {
         });
         json!({
             "home": self.home.path(), "kubeconfig": self.home.kubeconfig(), "kubernetes": self.state.kubernetes,
-            "cloud": self.state.cloud_url, "clouds": self.clouds(), "clusters": clusters.collect::<Vec<_>>(),
+            "cloud": self.state.cloud_url, "guests": self.state.guests, "clouds": self.clouds(), "clusters": clusters.collect::<Vec<_>>(),
             "seconds": {
                 "components": self.components.as_secs_f64(), "plane": self.plane.as_secs_f64(),
                 "clusters": self.rest.as_secs_f64(),
@@ -81,6 +81,7 @@ impl Outcome<'_> {
         anstream::println!("\nmanagement plane   hangar kubectl -- get clusters");
         anstream::println!("                   export KUBECONFIG={}", self.home.kubeconfig().display());
         anstream::println!("simulated cloud    {} (clouds.yaml: {})", self.state.cloud_url, self.clouds().display());
+        anstream::println!("servers            {}", self.state.guests);
         for ClusterOutcome { cluster, .. } in &self.clusters {
             let namespace = match cluster.namespace() {
                 "default" => String::new(),

@@ -15,7 +15,7 @@ use super::background;
 use super::live_tree::watch;
 use super::outcome::{self, ClusterOutcome, Outcome};
 use crate::apply::{self, MissingNamespace};
-use crate::cli::{Global, Output, When};
+use crate::cli::{Global, Output, PlaneGuests, When};
 use crate::commands::{components, home, store};
 use crate::management;
 use crate::manifest::Manifest;
@@ -27,6 +27,7 @@ pub struct UpOptions {
     pub no_wait: bool,
     pub kubernetes: Option<Version>,
     pub substitute: Option<When>,
+    pub guests: PlaneGuests,
     pub gateway_api: bool,
 }
 
@@ -56,7 +57,7 @@ pub async fn run(global: &Global, options: &UpOptions) -> Result<ExitCode> {
     let home = home(global)?;
     let began = Instant::now();
     let version = hangar_embedded::choose_version(&home, options.kubernetes.as_ref())?;
-    components::fetch_plane(&store(global)?, &version).await?;
+    components::fetch_plane(&store(global)?, &version, options.guests).await?;
     let got = began.elapsed();
     let state = background::start(global, &home, options).await?;
     if options.kubernetes.as_ref().is_some_and(|asked| state.kubernetes != asked.to_string()) {

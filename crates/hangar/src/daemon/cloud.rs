@@ -3,39 +3,50 @@
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
 use hangar_api::kubeconfig::InlineKubeconfig;
-use hangar_embedded::{Home, ports};
+use hangar_embedded::{Home, LoopbackNet, Store, ports};
 use hangar_node::small_file::keep;
-use hangar_simulator::guests::HollowGuests;
 use hangar_simulator::{Access, Options, Simulator};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::Api;
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt as _};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
+
+use crate::cli::PlaneGuests;
 
 /// The running simulated cloud.
 pub struct SimulatedCloud {
     pub cloud: Simulator,
     pub url: String,
+    /// What runs on its servers, and why.
+    pub guests: String,
+}
+
+/// What a cloud is made of besides itself.
+pub struct Surroundings<'a> {
+    pub home: &'a Home,
+    pub network: LoopbackNet,
+    pub store: &'a Store,
+    pub guests: PlaneGuests,
 }
 
 pub async fn start(
-    home: &Home,
-    own: Ipv4Addr,
+    surroundings: &Surroundings<'_>,
     client: &Client,
     tasks: &mut JoinSet<()>,
     shutdown: &CancellationToken,
 ) -> Result<SimulatedCloud> {
+    let home = surroundings.home;
     let directory = home.path().join("cloud");
     std::fs::create_dir_all(&directory)?;
-    let listener = listener(&directory, own).await?;
+    let listener = listener(&directory, surroundings.network.plane()).await?;
     let url = format!("http://{}", listener.local_addr()?);
     let options = Options {
         state_file: Some(directory.join("state.json")),
@@ -53,9 +64,11 @@ pub async fn start(
             tracing::error!(%error, "the simulated cloud stopped");
         }
     });
-    cloud.set_guests(Arc::new(HollowGuests::new(cloud.guests_dir(), shutdown.clone())));
-    tasks.spawn(look_after_nodes(client.clone(), cloud.clone(), shutdown.clone()));
-    Ok(SimulatedCloud { cloud, url })
+    let ports = super::guests::ports(&url);
+    let (driver, guests) = super::guests::choose(surroundings, &cloud, ports.subscribe(), shutdown).await?;
+    cloud.set_guests(driver);
+    tasks.spawn(look_after_nodes(client.clone(), cloud.clone(), ports, shutdown.clone()));
+    Ok(SimulatedCloud { cloud, url, guests })
 }
 
 /// The file below `cloud` in the home that has the token for `/admin`.
@@ -107,7 +120,12 @@ fn kept(directory: &Path) -> Option<SocketAddr> {
 }
 
 /// One cloud controller for each tenant: started when its kubeconfig appears, ended when that goes.
-async fn look_after_nodes(client: Client, cloud: Simulator, shutdown: CancellationToken) {
+async fn look_after_nodes(
+    client: Client,
+    cloud: Simulator,
+    ports: watch::Sender<Vec<u16>>,
+    shutdown: CancellationToken,
+) {
     let secrets: Api<Secret> = Api::all(client);
     let config = watcher::Config::default().labels("cluster.x-k8s.io/cluster-name");
     let mut stream = Box::pin(watcher(secrets, config));
@@ -124,16 +142,23 @@ async fn look_after_nodes(client: Client, cloud: Simulator, shutdown: Cancellati
                     continue;
                 }
                 // Whoever may write Secrets wrote it.
-                let accepted = match InlineKubeconfig::parse(&kubeconfig) {
-                    Ok(accepted) => accepted.to_json(),
+                let (accepted, server) = match InlineKubeconfig::parse(&kubeconfig) {
+                    Ok(accepted) => {
+                        super::guests::add_port(&ports, &accepted.server);
+                        (accepted.to_json(), accepted.server)
+                    }
                     Err(error) => {
                         tracing::warn!(secret = name, %error, "a kubeconfig is refused");
                         continue;
                     }
                 };
                 let Ok(tenant) = crate::management::client(&accepted).await else { continue };
-                let task =
-                    tokio::spawn(hangar_simulator::cloud_controller::run(tenant, cloud.clone(), shutdown.clone()));
+                let controller =
+                    hangar_simulator::cloud_controller::run(tenant.clone(), cloud.clone(), shutdown.clone());
+                let endpoint = super::tenant_endpoint::publish(tenant, server);
+                let task = tokio::spawn(async move {
+                    tokio::join!(controller, endpoint);
+                });
                 if let Some((_, old)) = running.insert(name, (kubeconfig, task.abort_handle())) {
                     old.abort();
                 }

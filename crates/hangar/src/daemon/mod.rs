@@ -6,10 +6,12 @@
 mod access;
 mod cloud;
 mod definitions;
+mod guests;
 mod log_file;
 mod progress;
 mod renewal;
 mod stored_definitions;
+mod tenant_endpoint;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -32,10 +34,12 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use cloud::ADMIN_TOKEN;
+pub use guests::{OF_MACHINES, OF_TENANTS};
 pub use log_file::LogFile;
 pub use progress::{DaemonState, Reporter, log_path, state_path};
 use renewal::Clients;
 
+use crate::cli::PlaneGuests;
 use crate::manager;
 
 const NODE_NAME: &str = "hangar";
@@ -55,6 +59,7 @@ pub struct DaemonOptions {
     /// Without one, the version that this home ran before.
     pub kubernetes: Option<Version>,
     pub gateway_api: bool,
+    pub guests: PlaneGuests,
 }
 
 /// Whoever asks whether somebody is here holds the lock for a moment.
@@ -132,7 +137,8 @@ async fn serve(home: &Home, store: &Store, options: &DaemonOptions, reporter: &R
     }
 
     reporter.stage("starting the cloud, the node and the controllers");
-    let simulated = cloud::start(home, plane.network().plane(), &clients.cloud(), &mut tasks, &shutdown).await?;
+    let surroundings = cloud::Surroundings { home, network: plane.network(), store, guests: options.guests };
+    let simulated = cloud::start(&surroundings, &clients.cloud(), &mut tasks, &shutdown).await?;
     let node = node_options(home, &plane);
     tasks.spawn(log_failure(
         "node",
@@ -142,7 +148,7 @@ async fn serve(home: &Home, store: &Store, options: &DaemonOptions, reporter: &R
     monitor(&monitored, clients.controllers(), context.clone());
     let substitution = format!("{:?}", store.options().substitution).to_lowercase();
     // Pods of the plane, the shared etcd among them, are on their way; whoever needs one waits for that one.
-    reporter.ready(&simulated.url, &versions.kubernetes.to_string(), &substitution);
+    reporter.ready(&simulated.url, &simulated.guests, &versions.kubernetes.to_string(), &substitution);
 
     let mut looks = renewal::looks();
     loop {
@@ -154,6 +160,7 @@ async fn serve(home: &Home, store: &Store, options: &DaemonOptions, reporter: &R
     }
     reporter.stopping();
     while tasks.join_next().await.is_some() {}
+    hangar_embedded::end_machines(home.path(), hangar_machine::MARK).await;
     simulated.cloud.close().context("could not save the state of the simulated cloud")?;
     plane.stop().await;
     Ok(())

@@ -16,6 +16,9 @@ pub struct DaemonState {
     pub error: Option<String>,
     /// Where the simulated cloud answers.
     pub cloud_url: String,
+    /// What runs on its servers.
+    #[serde(default)]
+    pub guests: String,
     /// Where metrics and health are served.
     #[serde(default)]
     pub monitoring_url: String,
@@ -72,8 +75,9 @@ impl Reporter {
         self.change(|state| state.monitoring_url = url.to_owned());
     }
 
-    pub fn ready(&self, cloud_url: &str, kubernetes: &str, substitution: &str) {
+    pub fn ready(&self, cloud_url: &str, guests: &str, kubernetes: &str, substitution: &str) {
         self.change(|state| {
+            state.guests = guests.to_owned();
             state.substitution = substitution.to_owned();
             state.kubernetes = kubernetes.to_owned();
             state.stage = "running".into();

@@ -19,8 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(150);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The program that was built with this test, or another build of it that a benchmark names.
-fn program() -> PathBuf {
-    std::env::var_os("HANGAR_BINARY").map_or_else(|| env!("CARGO_BIN_EXE_hangar").into(), PathBuf::from)
+pub fn program() -> PathBuf {
+    let named = std::env::var_os("HANGAR_BINARY").map(PathBuf::from);
+    named.or_else(|| aside("hangar")).unwrap_or_else(|| env!("CARGO_BIN_EXE_hangar").into())
+}
+
+/// A file of a test that is run by a plain user, where he may read it.
+fn aside(name: &str) -> Option<PathBuf> {
+    std::env::var_os("HANGAR_TEST_AS_PLAIN_USER").map(|directory| Path::new(&directory).join(name))
 }
 
 pub struct Plane {
@@ -180,7 +186,11 @@ impl Plane {
         let read = |pid: u32, file: &str| std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
         let all = std::fs::read_dir("/proc").unwrap().flatten();
         let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        let is_ours = |pid: &u32| read(*pid, "environ").split(|byte| *byte == 0).any(|word| word == marked.as_bytes());
+        let machines = format!("HANGAR_MACHINES_OF={}", self.home().display());
+        let is_ours = |pid: &u32| {
+            let is_mark = |word: &[u8]| word == marked.as_bytes() || word == machines.as_bytes();
+            read(*pid, "environ").split(|byte| *byte == 0).any(is_mark)
+        };
         let name = |pid: u32| String::from_utf8_lossy(&read(pid, "comm")).trim().to_owned();
         pids.filter(is_ours).map(|pid| (pid, name(pid))).collect()
     }
@@ -216,7 +226,7 @@ impl Drop for Plane {
 }
 
 pub fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+    aside("").unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../.."))
 }
 
 /// Waits for something that no object tells.

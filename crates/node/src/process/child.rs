@@ -39,7 +39,7 @@ impl Child {
     }
 
     /// Starts a command that tells on its input how far it came: `ok` once it is about to become the program, or else what went wrong.
-    pub(super) async fn start_confirmed(run: &Run) -> std::io::Result<Self> {
+    pub async fn start_confirmed(run: &Run) -> std::io::Result<Self> {
         let (told, tell) = std::io::pipe()?;
         let mut child = Self::start_with(run, Stdio::from(tell)).await?;
         let mut said = String::new();
@@ -94,7 +94,7 @@ impl Child {
 }
 
 /// As shells and kubelets count: 128 and the signal for one that was killed.
-pub(super) fn exit_code(status: ExitStatus) -> i32 {
+pub fn exit_code(status: ExitStatus) -> i32 {
     use std::os::unix::process::ExitStatusExt as _;
     status.code().unwrap_or(128 + status.signal().unwrap_or(9))
 }
@@ -104,7 +104,7 @@ pub fn markers(home: &Path) -> [(String, String); 2] {
     [("HANGAR_HOME".into(), home.display().to_string()), ("HANGAR_CHILD".into(), "1".into())]
 }
 
-pub(super) fn base_env() -> BTreeMap<String, String> {
+pub fn base_env() -> BTreeMap<String, String> {
     ["PATH", "HOME", "TMPDIR", "LANG", "TZ"]
         .into_iter()
         .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))

@@ -17,7 +17,7 @@ use kube::ResourceExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 
 use super::Node;
-use super::kubelet::{Body, response, text_response};
+use super::upgrade::{Body, response, text_response};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 

@@ -12,8 +12,6 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::process::Command;
 use tokio::sync::mpsc;
 
-use super::exec_context::ExecContext;
-use super::isolation::Isolation;
 use super::spdy::{Stream, Writer};
 use super::terminal::Terminal;
 
@@ -22,7 +20,7 @@ const ARRIVE_WITHIN: Duration = Duration::from_secs(30);
 
 /// What was asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct ExecRequest {
+pub struct ExecRequest {
     pub command: Vec<String>,
     pub stdin: bool,
     pub stdout: bool,
@@ -61,16 +59,12 @@ impl ExecRequest {
     }
 }
 
-pub(super) async fn serve(
-    mut opened: mpsc::Receiver<Stream>,
-    request: ExecRequest,
-    context: ExecContext,
-    isolation: Isolation,
-) {
+/// Serves one request; `command` is what runs, or why it cannot.
+pub async fn serve(mut opened: mpsc::Receiver<Stream>, request: ExecRequest, command: Result<Command, String>) {
     let Some(mut streams) = arrive(&mut opened, &request.streams()).await else { return };
     let Some(error) = streams.remove("error") else { return };
     let ended = tokio::select! {
-        ended = run(&request, &context, &isolation, &mut streams) => ended,
+        ended = run(&request, command, &mut streams) => ended,
         // The connection is closed: whoever asked is gone.
         () = closed(&mut opened) => return,
     };
@@ -86,7 +80,7 @@ pub(super) async fn serve(
 }
 
 /// Says why nothing can be done, where kubectl looks for it.
-pub(super) async fn refuse(mut opened: mpsc::Receiver<Stream>, message: &'static str) {
+pub async fn refuse(mut opened: mpsc::Receiver<Stream>, message: &'static str) {
     let Some(streams) = arrive(&mut opened, &["error"]).await else { return };
     let status = json!({"metadata": {}, "status": "Failure", "reason": "BadRequest", "code": 400, "message": message});
     for stream in streams.values().filter(|stream| stream.header("streamtype") == "error") {
@@ -113,11 +107,10 @@ async fn closed(opened: &mut mpsc::Receiver<Stream>) {
 
 async fn run(
     request: &ExecRequest,
-    context: &ExecContext,
-    isolation: &Isolation,
+    command: Result<Command, String>,
     streams: &mut HashMap<String, Stream>,
 ) -> Result<ExitStatus, String> {
-    let command = context.command(isolation, &request.command)?;
+    let command = command?;
     if request.tty { with_terminal(command, streams).await } else { with_pipes(command, request, streams).await }
 }
 

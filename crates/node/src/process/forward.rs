@@ -5,7 +5,9 @@
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
+use futures::future::BoxFuture;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
@@ -14,7 +16,15 @@ use tokio::task::JoinSet;
 use super::exec::beside;
 use super::spdy::Stream;
 
-pub(super) async fn serve(mut opened: mpsc::Receiver<Stream>, ip: Ipv4Addr) {
+/// Connects to a port of the pod.
+pub type Connect = Arc<dyn Fn(u16) -> BoxFuture<'static, std::io::Result<TcpStream>> + Send + Sync>;
+
+/// For a pod that is reached by its address.
+pub(super) fn to_address(ip: Ipv4Addr) -> Connect {
+    Arc::new(move |port| Box::pin(TcpStream::connect((ip, port))))
+}
+
+pub async fn serve(mut opened: mpsc::Receiver<Stream>, connect: Connect) {
     let mut halves: HashMap<String, Stream> = HashMap::new();
     let mut connections = JoinSet::new();
     loop {
@@ -25,9 +35,9 @@ pub(super) async fn serve(mut opened: mpsc::Receiver<Stream>, ip: Ipv4Addr) {
                 match halves.remove(&request) {
                     None => drop(halves.insert(request, stream)),
                     Some(other) if other.header("streamtype") == "error" => {
-                        connections.spawn(connection(ip, stream, other));
+                        connections.spawn(connection(connect.clone(), stream, other));
                     }
-                    Some(other) => drop(connections.spawn(connection(ip, other, stream))),
+                    Some(other) => drop(connections.spawn(connection(connect.clone(), other, stream))),
                 }
             }
             Some(_) = connections.join_next() => {}
@@ -35,17 +45,17 @@ pub(super) async fn serve(mut opened: mpsc::Receiver<Stream>, ip: Ipv4Addr) {
     }
 }
 
-async fn connection(ip: Ipv4Addr, data: Stream, error: Stream) {
-    if let Err(message) = forward(ip, data).await {
+async fn connection(connect: Connect, data: Stream, error: Stream) {
+    if let Err(message) = forward(&connect, data).await {
         let _ = error.writer.write(message.as_bytes()).await;
     }
     error.writer.close().await;
 }
 
-async fn forward(ip: Ipv4Addr, mut data: Stream) -> Result<(), String> {
+async fn forward(connect: &Connect, mut data: Stream) -> Result<(), String> {
     let port = data.header("port").parse::<u16>().map_err(|_| "the stream has no port header".to_owned())?;
-    let refused = |error: std::io::Error| format!("could not connect to port {port} of the pod ({ip}): {error}");
-    let connected = TcpStream::connect((ip, port)).await.map_err(refused);
+    let refused = |error: std::io::Error| format!("could not connect to port {port} of the pod: {error}");
+    let connected = connect(port).await.map_err(refused);
     let mut stream = match connected {
         Ok(stream) => stream,
         Err(message) => {

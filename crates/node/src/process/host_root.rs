@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// What becomes of an entry of `/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum RootEntry {
+pub enum RootEntry {
     Link(PathBuf),
     /// The machine's, with the container's own layer on top.
     Overlay,
@@ -17,10 +17,12 @@ pub(super) enum RootEntry {
     Bind,
     /// The container's alone.
     Private,
+    /// Its owner's alone, and kept when the rest goes: a directory of `own` beside the root.
+    Own,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct HostRoot {
+pub struct HostRoot {
     pub entries: BTreeMap<String, RootEntry>,
     /// A namespace of a user's own: nobody there is really root.
     pub user: bool,

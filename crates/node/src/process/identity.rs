@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{Container, Pod, SecurityContext};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Identity {
+pub struct Identity {
     pub user: Option<i64>,
     group: Option<i64>,
     groups: Vec<i64>,
@@ -109,7 +109,7 @@ impl Identity {
     }
 }
 
-pub(super) fn is_root() -> bool {
+pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 

@@ -15,18 +15,20 @@ use super::rootfs::{Rootfs, RootfsSpec};
 
 /// How a process gets a view of its own.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Isolation {
+pub struct Isolation {
     /// The flags of `unshare`, or none if there is no way.
     flags: Option<&'static str>,
     /// What the roots of containers are made of, if they can have their own.
     pub host_root: Option<HostRoot>,
     /// Whether variables with names that shells do not know can be passed on.
     pub has_env_split_string: bool,
+    /// Whether what runs beside a process has to go into its network, too.
+    own_network: bool,
 }
 
 /// How a program enters its view.
 #[derive(Default)]
-pub(super) struct Entry<'a> {
+pub struct Entry<'a> {
     pub hostname: &'a str,
     pub working_directory: &'a str,
     pub identity: Identity,
@@ -51,6 +53,12 @@ impl Isolation {
     pub async fn detect(scratch: &Path) -> Self {
         let has_env_split_string = succeeds("env".into(), vec!["-Strue".to_owned()]).await;
         Self { has_env_split_string, ..Self::detect_namespaces(scratch).await }
+    }
+
+    /// For a process that may mount already, and whose containers have networks of their own.
+    pub fn in_namespaces(host_root: HostRoot) -> Self {
+        let host_root = Some(host_root);
+        Self { flags: Some("-mu"), host_root, has_env_split_string: true, own_network: true }
     }
 
     async fn detect_namespaces(scratch: &Path) -> Self {
@@ -146,7 +154,10 @@ impl Isolation {
     pub fn enter(&self, pid: u32, identity: &Identity, words: &[String]) -> Vec<String> {
         let mut all: Vec<String> =
             ["nsenter", "--target", &pid.to_string(), "--mount", "--uts", "--root", "--wd"].map(str::to_owned).into();
-        if self.host_root.as_ref().is_some_and(|host_root| host_root.user) {
+        if self.own_network {
+            all.push("--net".to_owned());
+        }
+        if self.flags.is_some_and(|flags| flags.contains('U')) {
             all.extend(["--user", "--preserve-credentials"].map(str::to_owned));
         }
         all.extend(identity.command_prefix());

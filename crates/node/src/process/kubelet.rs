@@ -8,36 +8,27 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use hangar_pki::Subject;
-use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt, Full};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use kube::ResourceExt as _;
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::kubelet_authorizer::Authorizer;
-use super::{KubeletTls, Node, NodeError, container_logs, exec, forward, spdy};
-
-/// The client closes the connection when it has read everything.
-const LINGER: Duration = Duration::from_secs(5);
+use super::upgrade::{Body, EXEC, PORT_FORWARD, text_response, upgraded};
+use super::{KubeletTls, Node, NodeError, container_logs, exec, forward};
 
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(100);
 const MOST_CONNECTIONS: usize = 1_000;
 
-const EXEC: &str = "v4.channel.k8s.io";
 const NO_ATTACH: &str =
     "attach is not supported, containers run as processes with closed input: use `kubectl logs -f` or `kubectl exec`";
-
-pub(super) type Body = BoxBody<Bytes, std::io::Error>;
 
 /// Listens, and returns the port, if the node was given certificates.
 pub(super) async fn start(node: &Arc<Node>, tasks: &mut JoinSet<()>) -> Result<Option<u16>, NodeError> {
@@ -145,8 +136,9 @@ fn exec_in(
         let message = format!("container {container} of pod {namespace}/{name} is not running on this node");
         return text_response(StatusCode::NOT_FOUND, &message);
     };
-    let (command, isolation) = (exec::ExecRequest::read(query), node.isolation.clone());
-    upgraded(request, EXEC, move |opened| exec::serve(opened, command, context, isolation))
+    let wanted = exec::ExecRequest::read(query);
+    let command = context.command(&node.isolation, &wanted.command);
+    upgraded(request, EXEC, move |opened| exec::serve(opened, wanted, command))
 }
 
 fn port_forward(node: &Arc<Node>, request: Request<Incoming>, namespace: &str, name: &str) -> Response<Body> {
@@ -155,48 +147,5 @@ fn port_forward(node: &Arc<Node>, request: Request<Incoming>, namespace: &str, n
     let Some(ip) = ip else {
         return text_response(StatusCode::NOT_FOUND, &format!("pod {namespace}/{name} has no address on this node"));
     };
-    upgraded(request, "portforward.k8s.io", move |opened| forward::serve(opened, ip))
-}
-
-/// The connection becomes streams of one protocol, which `serve` gets.
-fn upgraded<Served>(
-    mut request: Request<Incoming>,
-    protocol: &'static str,
-    serve: impl FnOnce(mpsc::Receiver<spdy::Stream>) -> Served + Send + 'static,
-) -> Response<Body>
-where
-    Served: Future<Output = ()> + Send + 'static,
-{
-    let header = |name: &str| request.headers().get_all(name).iter().filter_map(|value| value.to_str().ok());
-    let spoken = |name: &str, word: &str| {
-        header(name).flat_map(|value| value.split(',')).any(|one| one.trim().eq_ignore_ascii_case(word))
-    };
-    if !spoken("upgrade", "SPDY/3.1") || !spoken("x-stream-protocol-version", protocol) {
-        let message = format!("only SPDY/3.1 with protocol {protocol} is supported");
-        return text_response(StatusCode::BAD_REQUEST, &message);
-    }
-    let upgrade = hyper::upgrade::on(&mut request);
-    tokio::spawn(async move {
-        let Ok(connection) = upgrade.await else { return };
-        let mut tasks = JoinSet::new();
-        serve(spdy::serve(TokioIo::new(connection), &mut tasks)).await;
-        // What was written last must arrive before the connection is closed.
-        let _ = tokio::time::timeout(LINGER, tasks.join_all()).await;
-    });
-    let mut response = text_response(StatusCode::SWITCHING_PROTOCOLS, "");
-    let headers = response.headers_mut();
-    headers.insert("connection", HeaderValue::from_static("Upgrade"));
-    headers.insert("upgrade", HeaderValue::from_static("SPDY/3.1"));
-    headers.insert("x-stream-protocol-version", HeaderValue::from_static(protocol));
-    response
-}
-
-pub(super) fn text_response(status: StatusCode, message: &str) -> Response<Body> {
-    response(status, Bytes::from(message.to_owned()))
-}
-
-pub(super) fn response(status: StatusCode, bytes: Bytes) -> Response<Body> {
-    let mut response = Response::new(Full::new(bytes).map_err(|never| match never {}).boxed());
-    *response.status_mut() = status;
-    response
+    upgraded(request, PORT_FORWARD, move |opened| forward::serve(opened, forward::to_address(ip)))
 }

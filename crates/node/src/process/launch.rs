@@ -20,7 +20,7 @@ use super::isolation::Entry;
 use super::log::LogFormat;
 use super::memory::MemoryGroup;
 use super::mounts::Mounts;
-use super::program::{Chosen, choose};
+use super::program::{Chosen, choose, container_path, program_paths};
 use super::rootfs::{Bind, Rootfs, RootfsSpec};
 use super::variable_names::{Carried, NEEDS};
 use super::{Program, files};
@@ -71,7 +71,11 @@ impl ContainerRunner {
         empty_for_all(&termination_log).map_err(broken)?;
         let env: BTreeMap<String, String> =
             env.into_iter().map(|(name, value)| (name, mounts.rewrite(&value))).collect();
-        let path = self.container_path(path, program.as_ref());
+        let first = self.container.command.iter().flatten().next().map(String::as_str);
+        let path = match self.node.isolation.host_root {
+            Some(_) => container_path(path, program.as_ref(), first),
+            None => path,
+        };
         let carried = Carried::new(env.clone());
         if carried.is_needed() && !self.node.isolation.has_env_split_string {
             return Err(config(format!("a variable's name is not one for shells, and to pass it on needs {NEEDS}")));
@@ -132,16 +136,6 @@ impl ContainerRunner {
         let limits = self.container.resources.as_ref()?.limits.as_ref()?;
         let bytes = quantity(&limits.get("memory")?.0)?;
         (bytes >= 1.0).then_some(bytes as u64)
-    }
-
-    /// By which path a container runs the program of its image.
-    fn container_path(&self, path: PathBuf, program: Option<&Program>) -> PathBuf {
-        let Some(program) = program.filter(|one| self.node.isolation.host_root.is_some() && !one.is_host_shell) else {
-            return path;
-        };
-        let seen = program_paths(program);
-        let named = self.container.command.iter().flatten().next().map(PathBuf::from);
-        named.filter(|named| seen.contains(named)).or_else(|| seen.into_iter().next()).unwrap_or(path)
     }
 
     fn rootfs_spec(
@@ -216,13 +210,6 @@ impl ContainerRunner {
                 || volume.downward_api.is_some()
                 || volume.projected.is_some()
         })
-    }
-}
-
-fn program_paths(program: &Program) -> Vec<PathBuf> {
-    match (program.container_paths.is_empty(), program.path.file_name()) {
-        (true, Some(name)) if !program.is_host_shell => vec![Path::new("/usr/local/bin").join(name)],
-        _ => program.container_paths.clone(),
     }
 }
 

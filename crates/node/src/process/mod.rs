@@ -58,6 +58,7 @@ mod spdy;
 mod status;
 mod terminal;
 mod tokens;
+mod upgrade;
 mod variable_names;
 mod volumes;
 mod watch;
@@ -69,6 +70,21 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use ipnet::Ipv4Net;
 use tokio_util::sync::CancellationToken;
+
+/// What runs a container as a process, for whoever has containers of his own.
+pub mod runtime {
+    pub use super::child::{base_env, exit_code};
+    pub use super::exec::{ExecRequest, refuse, serve as serve_exec};
+    pub use super::forward::{Connect, serve as serve_forward};
+    pub use super::host_root::{HostRoot, RootEntry};
+    pub use super::identity::Identity;
+    pub use super::isolation::{Entry, Isolation};
+    pub use super::program::{Chosen, choose, container_path, program_paths};
+    pub use super::rootfs::{Bind, Rootfs, RootfsSpec};
+    pub use super::spdy::Stream;
+    pub use super::upgrade::{Body, EXEC, PORT_FORWARD, text_response, upgraded};
+    pub use super::variable_names::Carried;
+}
 
 pub use child::{Child, Run, markers};
 pub use cleanup::{clean_up, remove_pods, remove_tree};

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use super::{Images, Program};
 
 /// What runs, with which arguments, and what it is if the image gave it.
-pub(super) type Chosen = (PathBuf, Vec<String>, Option<Program>);
+pub type Chosen = (PathBuf, Vec<String>, Option<Program>);
 
 /// The image's program with arguments that fit it, or a program of the machine if the command names one. `mounted` says whether a path lies
 /// in a volume of the container.
-pub(super) fn choose(
+pub fn choose(
     images: &dyn Images,
     image: &str,
     mut command: Vec<String>,
@@ -47,6 +47,22 @@ pub(super) fn choose(
     let args = if first.is_none() && args.is_empty() { found.default_args.clone() } else { args };
     let (program, args) = images.adapt(found, args);
     Ok((program.path.clone(), args, Some(program)))
+}
+
+/// Where a container sees the program of its image.
+pub fn program_paths(program: &Program) -> Vec<PathBuf> {
+    match (program.container_paths.is_empty(), program.path.file_name()) {
+        (true, Some(name)) if !program.is_host_shell => vec![Path::new("/usr/local/bin").join(name)],
+        _ => program.container_paths.clone(),
+    }
+}
+
+/// By which path a container with a root of its own runs the program of its image; `first` is the first word of its command.
+pub fn container_path(path: PathBuf, program: Option<&Program>, first: Option<&str>) -> PathBuf {
+    let Some(program) = program.filter(|one| !one.is_host_shell) else { return path };
+    let seen = program_paths(program);
+    let named = first.map(PathBuf::from);
+    named.filter(|named| seen.contains(named)).or_else(|| seen.into_iter().next()).unwrap_or(path)
 }
 
 fn on_machine(program: &str) -> Option<PathBuf> {

@@ -15,7 +15,7 @@ use super::host_root::{HostRoot, RootEntry};
 
 /// One thing that is to be seen at a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Bind {
+pub struct Bind {
     pub from: PathBuf,
     pub at: PathBuf,
     pub read_only: bool,
@@ -23,7 +23,7 @@ pub(super) struct Bind {
 
 /// What a container wants to see.
 #[derive(Debug, Clone, Default)]
-pub(super) struct RootfsSpec {
+pub struct RootfsSpec {
     pub hostname: String,
     /// Volumes and single files.
     pub binds: Vec<Bind>,
@@ -34,7 +34,7 @@ pub(super) struct RootfsSpec {
 
 /// A view as it lies on disk, ready to be mounted.
 #[derive(Debug, Clone)]
-pub(super) struct Rootfs {
+pub struct Rootfs {
     pub directory: PathBuf,
 }
 
@@ -108,6 +108,11 @@ impl Builder<'_> {
             std::fs::create_dir(&at)?;
             match entry {
                 RootEntry::Bind => self.line(&real, &at, "none", "rbind"),
+                RootEntry::Own => {
+                    let own = self.directory.join("own").join(name);
+                    std::fs::create_dir_all(&own)?;
+                    self.line(&own, &at, "none", "bind");
+                }
                 RootEntry::Overlay => {
                     let (up, work) = (self.directory.join("up").join(name), self.directory.join("work").join(name));
                     std::fs::create_dir_all(&up)?;
@@ -196,6 +201,7 @@ impl Builder<'_> {
         let first = at.components().nth(1).ok_or_else(|| Error::other("cannot mount over /"))?;
         let place = match self.host_root.entries.get(&*first.as_os_str().to_string_lossy()) {
             Some(RootEntry::Overlay) => self.directory.join("up"),
+            Some(RootEntry::Own) => self.directory.join("own"),
             Some(RootEntry::Bind) => PathBuf::from("/"),
             _ => self.root(),
         };

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 const PREFIX: &str = "HANGAR_VARIABLE_";
 
 /// What `env` has to know for this; older ones and busybox's do not.
-pub(super) const NEEDS: &str = "the program `env` with the option -S (GNU coreutils 8.30 or later)";
+pub const NEEDS: &str = "the program `env` with the option -S (GNU coreutils 8.30 or later)";
 
 /// Variables as they travel, and the words that go before the program; no words if all names are plain.
-pub(super) struct Carried {
+pub struct Carried {
     pub env: BTreeMap<String, String>,
     words: Vec<String>,
 }

@@ -299,6 +299,7 @@ impl<'a> Hosting<'a> {
         let Some(addresses) = self.addresses().filter(|_| plane.replicas != 0) else { return Phase::Done };
         let ca =
             self.secret(&plane.authority_secret).and_then(|secret| secret.secret_text("ca.crt")).unwrap_or_default();
+        let plane = &tenant::as_it_runs(plane, self.facts.tenant_version.as_deref());
         let objects = tenant::objects(plane, &addresses, &ca);
         let keys: Vec<ObjectKey> = objects.iter().map(Object::key).collect();
         let name = plane.object("-kubeadmconfig");

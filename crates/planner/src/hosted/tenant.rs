@@ -1,6 +1,6 @@
 //! What `kubeadm join` and every cluster need inside the tenant.
 
-use hangar_api::Object;
+use hangar_api::{KubeVersion, Object};
 use serde_json::{Value, json};
 
 use super::certificates::{ADMINS, host_port};
@@ -21,6 +21,16 @@ pub fn objects(plane: &ControlPlane, addresses: &Addresses, ca_pem: &str) -> Vec
     objects.extend(bootstrap_rbac());
     objects.extend(addons::objects(plane, addresses));
     objects
+}
+
+/// Where another version runs in the place of the one that was asked for, nodes are told what runs: kubeadm does not join a cluster that says it is much older
+/// than kubeadm is.
+pub fn as_it_runs(plane: &ControlPlane, running: Option<&str>) -> ControlPlane {
+    let mut plane = plane.clone();
+    if let Some(running) = running.and_then(KubeVersion::parse) {
+        plane.version = running;
+    }
+    plane
 }
 
 /// kubeadm's description of the cluster.

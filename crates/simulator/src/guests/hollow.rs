@@ -141,7 +141,7 @@ async fn live(guest: &Guest, node: HollowNode, fleet: &Fleet, switch: &Switch) {
 
 /// How it joins, and whether it writes down that it did.
 fn prepare(guest: &Guest) -> Result<(Join, bool), String> {
-    let prepared = cloud_init::prepare(guest).map_err(|error| error.to_string())?;
+    let prepared = cloud_init::prepare(&guest.instance()).map_err(|error| error.to_string())?;
     let join = join_config::read(guest, &prepared).map_err(|error| error.to_string())?;
     Ok((join, join_config::writes_sentinel(&prepared)))
 }
@@ -199,7 +199,7 @@ fn store(path: &std::path::Path, identity: &Identity) -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::cloud_init::tests::guest;
+    use super::super::join_config::tests::guest;
     use super::*;
 
     #[tokio::test]

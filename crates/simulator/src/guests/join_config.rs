@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use hangar_machine::cloud_init::Prepared;
 use hangar_node::hollow::{Join, Taint};
 use serde_json::Value;
 
 use super::Guest;
-use super::cloud_init::Prepared;
 
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub(super) enum JoinConfigError {
@@ -165,9 +165,23 @@ fn taints(registration: &Value, list: &str) -> Result<Vec<Taint>, JoinConfigErro
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::cloud_init::{prepare, tests::guest};
+pub(super) mod tests {
+    use hangar_machine::cloud_init::prepare;
+
     use super::*;
+
+    pub fn guest(user_data: impl Into<Vec<u8>>) -> Guest {
+        Guest {
+            server_id: "1f".to_owned(),
+            name: "worker-1".to_owned(),
+            project_id: "p".to_owned(),
+            image_properties: BTreeMap::from([("kube_version".to_owned(), "v1.34.4".to_owned())]),
+            availability_zone: "nova".to_owned(),
+            addresses: vec!["10.6.0.2".to_owned()],
+            user_data: user_data.into(),
+            ..Guest::default()
+        }
+    }
 
     const USER_DATA: &str = "\
 ## template: jinja
@@ -217,7 +231,7 @@ runcmd:
 
     fn read_text(text: String) -> Result<Join, JoinConfigError> {
         let guest = guest(text);
-        read(&guest, &prepare(&guest).unwrap())
+        read(&guest, &prepare(&guest.instance()).unwrap())
     }
 
     #[test]

@@ -1,14 +1,18 @@
 //! What runs on a server: the cloud boots guests and shuts them down, a driver decides what that means.
 
-mod cloud_init;
 mod hollow;
 mod join_config;
-mod multipart;
+mod machine;
+mod outside;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use hangar_machine::cloud_init::{self, Instance};
+
 pub use hollow::HollowGuests;
+pub use machine::{MachineGuests, MachineOptions};
 
 /// Called when a server turns ACTIVE and when it is gone; neither may block.
 pub trait GuestDriver: Send + Sync {
@@ -20,7 +24,7 @@ pub trait GuestDriver: Send + Sync {
 }
 
 /// A server as its guest sees it.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Guest {
     pub server_id: String,
     pub name: String,
@@ -29,9 +33,36 @@ pub struct Guest {
     pub metadata: BTreeMap<String, String>,
     pub availability_zone: String,
     pub addresses: Vec<String>,
+    pub ports: Vec<GuestPort>,
     /// As given at creation, no longer base64.
     pub user_data: Vec<u8>,
     pub console: Console,
+}
+
+/// Where a guest is plugged in.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GuestPort {
+    pub network_id: String,
+    pub mac_address: String,
+    pub address: String,
+    pub cidr: String,
+    /// The subnet's, if it has one.
+    pub gateway: Option<String>,
+    pub mtu: u32,
+}
+
+impl Guest {
+    /// What it is told about itself.
+    pub fn instance(&self) -> Instance {
+        Instance {
+            id: self.server_id.clone(),
+            name: self.name.clone(),
+            project_id: self.project_id.clone(),
+            metadata: self.metadata.clone(),
+            availability_zone: self.availability_zone.clone(),
+            user_data: self.user_data.clone(),
+        }
+    }
 }
 
 /// User-data holds a bootstrap token.
@@ -43,25 +74,16 @@ impl std::fmt::Debug for Guest {
 
 /// What a machine would have done to itself with its user-data: files by path, and the lines it would have run.
 pub fn dry_run(guest: &Guest) -> Result<(BTreeMap<String, String>, Vec<String>), String> {
-    let prepared = cloud_init::prepare(guest).map_err(|error| error.to_string())?;
+    let prepared = cloud_init::prepare(&guest.instance()).map_err(|error| error.to_string())?;
     Ok((prepared.files, prepared.commands.into_iter().chain(prepared.scripts).collect()))
 }
 
 /// Any bytes at all are files and commands, or an error in words: the target of `fuzz/`.
 #[doc(hidden)]
 pub fn fuzz_user_data(bytes: &[u8]) {
-    let guest = Guest {
-        server_id: "1f".to_owned(),
-        name: "w".to_owned(),
-        project_id: String::new(),
-        image_properties: BTreeMap::new(),
-        metadata: BTreeMap::new(),
-        availability_zone: String::new(),
-        addresses: vec![],
-        user_data: bytes.to_vec(),
-        console: Console::default(),
-    };
-    match cloud_init::prepare(&guest) {
+    let guest =
+        Guest { server_id: "1f".to_owned(), name: "w".to_owned(), user_data: bytes.to_vec(), ..Guest::default() };
+    match cloud_init::prepare(&guest.instance()) {
         Ok(prepared) => drop(join_config::read(&guest, &prepared)),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
@@ -69,14 +91,21 @@ pub fn fuzz_user_data(bytes: &[u8]) {
 
 /// The serial console: lines in, text out.
 #[derive(Clone, Debug, Default)]
-pub struct Console(Arc<Mutex<String>>);
+pub struct Console(Arc<Mutex<ConsoleLog>>);
+
+#[derive(Debug, Default)]
+struct ConsoleLog {
+    text: String,
+    /// Where a guest writes by itself.
+    file: Option<PathBuf>,
+}
 
 impl Console {
     /// A guest that retries for days must not fill the memory.
     const LONGEST: usize = 64 << 10;
 
     pub fn line(&self, text: impl AsRef<str>) {
-        let mut log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let log = &mut self.0.lock().unwrap_or_else(PoisonError::into_inner).text;
         log.push_str(text.as_ref());
         log.push('\n');
         if log.len() > Self::LONGEST {
@@ -86,8 +115,16 @@ impl Console {
         }
     }
 
+    /// What is in a file counts as written here.
+    pub(crate) fn follow(&self, file: PathBuf) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).file = Some(file);
+    }
+
     pub fn text(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let log = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let written = log.file.as_ref().and_then(|file| std::fs::read(file).ok()).unwrap_or_default();
+        let end = &written[written.len().saturating_sub(Self::LONGEST)..];
+        log.text.clone() + &String::from_utf8_lossy(end)
     }
 }
 

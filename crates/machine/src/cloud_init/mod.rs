@@ -12,21 +12,59 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::{Guest, multipart};
+mod multipart;
+
+use serde::{Deserialize, Serialize};
+
+/// What a cloud tells a server about itself.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub struct Instance {
+    pub id: String,
+    pub name: String,
+    pub project_id: String,
+    pub metadata: BTreeMap<String, String>,
+    pub availability_zone: String,
+    /// As given at creation, no longer base64.
+    pub user_data: Vec<u8>,
+}
+
+/// User-data holds a bootstrap token.
+impl std::fmt::Debug for Instance {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Instance").field("id", &self.id).field("name", &self.name).finish_non_exhaustive()
+    }
+}
 
 /// What a machine would have done to itself.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Prepared {
+pub struct Prepared {
     /// Text of every file written, by path.
     pub files: BTreeMap<String, String>,
+    /// The same files as they are written, one after the other.
+    pub written: Vec<WrittenFile>,
     /// In order; a list of words becomes one line.
     pub commands: Vec<String>,
     /// Lines of scripts; they run after all commands.
     pub scripts: Vec<String>,
+    /// Run at every start.
+    pub boot_commands: Vec<String>,
+    /// Run once, as lines of one script.
+    pub run_commands: Vec<String>,
+    /// Whole scripts, run once.
+    pub whole_scripts: Vec<String>,
+}
+
+/// One entry of `write_files`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct WrittenFile {
+    pub path: String,
+    pub content: Vec<u8>,
+    pub mode: u32,
+    pub append: bool,
 }
 
 #[derive(Debug, PartialEq, thiserror::Error)]
-pub(crate) enum UserDataError {
+pub enum UserDataError {
     #[error("cloud-init: there is no user-data")]
     Empty,
     #[error("cloud-init: user-data is not text")]
@@ -53,13 +91,14 @@ const JINJA: &str = "## template: jinja";
 /// A machine with less would not boot; more is a bomb.
 const LARGEST: u64 = 16 << 20;
 
-pub(crate) fn prepare(guest: &Guest) -> Result<Prepared, UserDataError> {
-    if guest.user_data.iter().all(u8::is_ascii_whitespace) {
+/// Reads user-data; nothing is done yet.
+pub fn prepare(instance: &Instance) -> Result<Prepared, UserDataError> {
+    if instance.user_data.iter().all(u8::is_ascii_whitespace) {
         return Err(UserDataError::Empty);
     }
     let mut found = Found::default();
-    for (kind, part) in multipart::parts(&unpacked(&guest.user_data, "user-data")?)? {
-        found.take(&kind, &part, guest)?;
+    for (kind, part) in multipart::parts(&unpacked(&instance.user_data, "user-data")?)? {
+        found.take(&kind, &part, instance)?;
     }
     found.done()
 }
@@ -69,13 +108,14 @@ pub(crate) fn prepare(guest: &Guest) -> Result<Prepared, UserDataError> {
 struct Found {
     config: Map<String, Value>,
     scripts: Vec<String>,
+    whole_scripts: Vec<String>,
 }
 
 impl Found {
     /// By its type, and without one by its first line, as cloud-init tells parts apart.
-    fn take(&mut self, kind: &str, bytes: &[u8], guest: &Guest) -> Result<(), UserDataError> {
+    fn take(&mut self, kind: &str, bytes: &[u8], instance: &Instance) -> Result<(), UserDataError> {
         let text = std::str::from_utf8(bytes).map_err(|_| UserDataError::NotText)?;
-        let text = render(text.trim_start_matches('\u{feff}'), guest)?;
+        let text = render(text.trim_start_matches('\u{feff}'), instance)?;
         let first = text.lines().next().unwrap_or_default().trim();
         let is =
             |name: &str, mark: &str| kind == name || (matches!(kind, "" | "text/jinja2") && first.starts_with(mark));
@@ -83,12 +123,13 @@ impl Found {
             let list = yaml(&text)?;
             for entry in list.as_array().into_iter().flatten() {
                 let content = entry.as_str().or(entry["content"].as_str()).unwrap_or_default();
-                self.take("", content.as_bytes(), guest)?;
+                self.take("", content.as_bytes(), instance)?;
             }
         } else if is("text/cloud-config", "#cloud-config") {
             self.merge(yaml(&text)?);
         } else if is("text/x-shellscript", "#!") || is("text/cloud-boothook", "#cloud-boothook") {
             self.scripts.extend(text.lines().map(str::to_owned));
+            self.whole_scripts.push(text);
         } else if first.starts_with("#include") {
             return Err(UserDataError::Include(first.to_owned()));
         } else if kind.is_empty() {
@@ -118,10 +159,21 @@ impl Found {
         for entry in list("write_files") {
             let path = entry["path"].as_str().unwrap_or_default().to_owned();
             let content = content(entry, &path)?;
-            let file = prepared.files.entry(path).or_default();
-            if entry["append"] == true { file.push_str(&content) } else { *file = content }
+            // A binary file is written too, but nothing we look for is in it.
+            let text = String::from_utf8_lossy(&content).into_owned();
+            let (append, mode) = (entry["append"] == true, mode(&entry["permissions"]));
+            let file = prepared.files.entry(path.clone()).or_default();
+            if append {
+                file.push_str(&text)
+            } else {
+                *file = text
+            }
+            prepared.written.push(WrittenFile { path, content, mode, append });
         }
         prepared.commands = list("bootcmd").chain(list("runcmd")).filter_map(command).collect();
+        prepared.boot_commands = list("bootcmd").filter_map(shell).collect();
+        prepared.run_commands = list("runcmd").filter_map(shell).collect();
+        prepared.whole_scripts.clone_from(&self.whole_scripts);
         Ok(prepared)
     }
 }
@@ -131,11 +183,11 @@ fn yaml(text: &str) -> Result<Value, UserDataError> {
 }
 
 /// Whatever is packed is unpacked; anything else is as it is.
-pub(super) fn unpacked(bytes: &[u8], what: &str) -> Result<Vec<u8>, UserDataError> {
+fn unpacked(bytes: &[u8], what: &str) -> Result<Vec<u8>, UserDataError> {
     if bytes.starts_with(&[0x1f, 0x8b]) { gunzip(bytes, what) } else { Ok(bytes.to_vec()) }
 }
 
-pub(super) fn decoded(text: &str, what: &str) -> Result<Vec<u8>, UserDataError> {
+fn decoded(text: &str, what: &str) -> Result<Vec<u8>, UserDataError> {
     STANDARD.decode(without_whitespace(text.as_bytes())).map_err(|_| UserDataError::Base64(what.to_owned()))
 }
 
@@ -150,7 +202,7 @@ fn gunzip(bytes: &[u8], what: &str) -> Result<Vec<u8>, UserDataError> {
     Ok(unpacked)
 }
 
-fn render(text: &str, guest: &Guest) -> Result<String, UserDataError> {
+fn render(text: &str, instance: &Instance) -> Result<String, UserDataError> {
     let Some((header, body)) = text.split_once('\n') else { return Ok(text.to_owned()) };
     if !header.trim().eq_ignore_ascii_case(JINJA) {
         return Ok(text.to_owned());
@@ -158,7 +210,7 @@ fn render(text: &str, guest: &Guest) -> Result<String, UserDataError> {
     let mut environment = minijinja::Environment::new();
     environment.set_undefined_behavior(minijinja::UndefinedBehavior::Strict);
     let failed = |error: &dyn std::fmt::Display| UserDataError::Template(error.to_string());
-    let mut data = instance_data(guest);
+    let mut data = instance_data(instance);
     let template = environment.template_from_str(body).map_err(|error| failed(&error))?;
     for name in template.undeclared_variables(true) {
         mark_missing(&mut data, &name);
@@ -185,19 +237,19 @@ fn mark_missing(data: &mut Value, name: &str) {
 }
 
 /// The names that cloud-init's OpenStack data source has, with and without the version in front.
-fn instance_data(guest: &Guest) -> Value {
+fn instance_data(instance: &Instance) -> Value {
     let v1 = json!({
-        "local_hostname": guest.name, "local-hostname": guest.name,
-        "instance_id": guest.server_id, "instance-id": guest.server_id,
+        "local_hostname": instance.name, "local-hostname": instance.name,
+        "instance_id": instance.id, "instance-id": instance.id,
         "cloud_name": "openstack", "cloud-name": "openstack", "platform": "openstack",
-        "availability_zone": guest.availability_zone, "availability-zone": guest.availability_zone,
+        "availability_zone": instance.availability_zone, "availability-zone": instance.availability_zone,
         "region": null,
     });
     let meta_data = json!({
-        "local_hostname": guest.name, "local-hostname": guest.name, "hostname": guest.name, "name": guest.name,
-        "instance_id": guest.server_id, "instance-id": guest.server_id, "uuid": guest.server_id,
-        "project_id": guest.project_id, "meta": guest.metadata,
-        "availability_zone": guest.availability_zone, "availability-zone": guest.availability_zone,
+        "local_hostname": instance.name, "local-hostname": instance.name, "hostname": instance.name, "name": instance.name,
+        "instance_id": instance.id, "instance-id": instance.id, "uuid": instance.id,
+        "project_id": instance.project_id, "meta": instance.metadata,
+        "availability_zone": instance.availability_zone, "availability-zone": instance.availability_zone,
     });
     let mut data = v1.clone();
     data["ds"] = json!({"meta_data": meta_data});
@@ -205,18 +257,32 @@ fn instance_data(guest: &Guest) -> Value {
     data
 }
 
-fn content(entry: &Value, path: &str) -> Result<String, UserDataError> {
+fn content(entry: &Value, path: &str) -> Result<Vec<u8>, UserDataError> {
     let raw = entry["content"].as_str().unwrap_or_default();
     let base64 = || decoded(raw, path);
-    let bytes = match entry["encoding"].as_str().unwrap_or_default() {
+    Ok(match entry["encoding"].as_str().unwrap_or_default() {
         "" | "text/plain" => raw.as_bytes().to_vec(),
         "b64" | "base64" => base64()?,
         "gz+b64" | "gz+base64" | "gzip+b64" | "gzip+base64" => gunzip(&base64()?, path)?,
         "gz" | "gzip" => gunzip(raw.as_bytes(), path)?,
         other => return Err(UserDataError::Encoding { path: path.to_owned(), encoding: other.to_owned() }),
-    };
-    // A binary file is written too, but nothing we look for is in it.
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    })
+}
+
+/// As text in octal, or a number that YAML has read as octal already.
+fn mode(value: &Value) -> u32 {
+    let text = value.as_str().and_then(|text| u32::from_str_radix(text.trim_start_matches("0o"), 8).ok());
+    text.or(value.as_u64().and_then(|number| u32::try_from(number).ok())).unwrap_or(0o644) & 0o7777
+}
+
+/// A line of shell; the words of a list are taken as they are.
+fn shell(entry: &Value) -> Option<String> {
+    let quoted = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
+    match entry {
+        Value::String(line) => Some(line.clone()),
+        Value::Array(words) => Some(words.iter().filter_map(Value::as_str).map(quoted).collect::<Vec<_>>().join(" ")),
+        _ => None,
+    }
 }
 
 fn command(entry: &Value) -> Option<String> {
@@ -228,21 +294,18 @@ fn command(entry: &Value) -> Option<String> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use std::io::Write;
 
-    pub(crate) fn guest(user_data: impl Into<Vec<u8>>) -> Guest {
-        Guest {
-            server_id: "1f".to_owned(),
+    fn guest(user_data: impl Into<Vec<u8>>) -> Instance {
+        Instance {
+            id: "1f".to_owned(),
             name: "worker-1".to_owned(),
             project_id: "p".to_owned(),
-            image_properties: BTreeMap::from([("kube_version".to_owned(), "v1.34.4".to_owned())]),
             metadata: BTreeMap::new(),
             availability_zone: "nova".to_owned(),
-            addresses: vec!["10.6.0.2".to_owned()],
             user_data: user_data.into(),
-            console: crate::Console::default(),
         }
     }
 
@@ -307,6 +370,16 @@ pub(crate) mod tests {
                 format!("#cloud-config\nwrite_files:\n- path: /a\n  encoding: {encoding}\n  content: {content}\n");
             assert_eq!(prepare(&guest(text)).unwrap().files["/a"], "hello", "{encoding}");
         }
+    }
+
+    #[test]
+    fn lists_are_words_and_modes_are_octal() {
+        let text = "#cloud-config\nbootcmd: [date]\nruncmd: [[sh, -c, \"it's\"]]\nwrite_files:\n- {path: /a, permissions: '0640', content: x}\n- {path: /b, content: y, append: true}\n";
+        let prepared = prepare(&guest(text)).unwrap();
+        assert_eq!(prepared.boot_commands, ["date"]);
+        assert_eq!(prepared.run_commands, [r"'sh' '-c' 'it'\''s'"]);
+        let modes: Vec<_> = prepared.written.iter().map(|file| (file.mode, file.append)).collect();
+        assert_eq!(modes, [(0o640, false), (0o644, true)]);
     }
 
     #[test]

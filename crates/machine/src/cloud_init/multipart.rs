@@ -1,6 +1,6 @@
 //! MIME multipart messages, as far as user-data has them: headers, a boundary, parts that may be encoded or nested.
 
-use super::cloud_init::{UserDataError, decoded, unpacked};
+use super::{UserDataError, decoded, unpacked};
 
 /// How deep parts may be in parts.
 const DEEPEST: usize = 8;

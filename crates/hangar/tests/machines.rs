@@ -1,0 +1,122 @@
+//! Workers that are machines, as a plain user: the real kubelet, pods that run, Services, DNS, logs, and what becomes of them when things are killed.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test says what went wrong by panicking")]
+
+#[path = "../../machine/tests/plain_user/mod.rs"]
+mod plain_user;
+mod plane;
+
+use std::path::Path;
+
+use plane::{Plane, until};
+use serde_json::Value;
+
+const CLUSTER: &str = "capi-quickstart";
+const WORKLOAD: &str = include_str!("machines_of/workload.yaml");
+
+#[test]
+fn a_worker_that_is_a_machine_runs_what_a_cluster_is_for() {
+    as_plain_user("a_worker_that_is_a_machine_runs_what_a_cluster_is_for", |plane| {
+        let said = plane.ok(&["up", "examples/kamaji-openstack.yaml"]);
+        assert!(said.contains("machines: processes with the real kubelet"), "{said}");
+        the_kubelet_speaks_for_itself(plane);
+        a_workload_does_what_it_says(plane);
+        what_was_killed_comes_back(plane);
+        a_server_that_is_deleted_takes_everything_along(plane);
+    });
+}
+
+fn as_plain_user(name: &str, test: impl FnOnce(&Plane)) {
+    let components = hangar_embedded::default_directory();
+    let examples = plane::repository().join("examples");
+    let files: [(&Path, &str); 3] =
+        [(&plane::program(), "hangar"), (&components, "components"), (&examples, "examples")];
+    plain_user::run(name, &files, || {
+        let mut variables = vec![("HANGAR_GUESTS".to_owned(), "machine".to_owned())];
+        if let Some(directory) = plain_user::aside() {
+            variables.push(("HANGAR_COMPONENTS".to_owned(), directory.join("components").display().to_string()));
+        }
+        let variables: Vec<(&str, &str)> = variables.iter().map(|(name, value)| (&**name, &**value)).collect();
+        test(&Plane::with(&variables));
+    });
+}
+
+fn tenant(plane: &Plane, words: &str) -> String {
+    let words: Vec<&str> = words.split(' ').collect();
+    let output = plane.run(&[&["kubectl", "--cluster", CLUSTER, "--"], &words[..]].concat());
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+fn node(plane: &Plane) -> Value {
+    let list: Value = serde_json::from_str(&tenant(plane, "get nodes -o json")).unwrap_or_default();
+    list["items"][0].clone()
+}
+
+fn is_ready(plane: &Plane) -> bool {
+    let path = "jsonpath={.items[*].status.conditions[?(@.type=='Ready')].status}";
+    let said = tenant(plane, &format!("get nodes -o {path}"));
+    said == "True"
+}
+
+fn the_kubelet_speaks_for_itself(plane: &Plane) {
+    let node = node(plane);
+    let info = &node["status"]["nodeInfo"];
+    assert_eq!(info["containerRuntimeVersion"], "hangar://0.1.0");
+    assert!(info["kubeletVersion"].as_str().unwrap().starts_with("v1."), "{info}");
+    assert_ne!(info["kernelVersion"], "", "{info}");
+    assert_eq!(node["status"]["addresses"][0]["address"], "10.6.0.2");
+}
+
+fn a_workload_does_what_it_says(plane: &Plane) {
+    let file = plane.home().join("workload.yaml");
+    std::fs::write(&file, WORKLOAD).unwrap();
+    plane.tenant(CLUSTER, &["apply", "-f", file.to_str().unwrap()]);
+    // By name, from another pod: DNS and a Service.
+    plane.tenant(CLUSTER, &["wait", "job/ask", "--for=condition=complete", "--timeout=150s"]);
+    let said = tenant(plane, "logs job/ask");
+    assert!(said.contains("web-"), "{said}");
+    plane.tenant(CLUSTER, &["wait", "pod/reader", "--for=condition=ready", "--timeout=60s"]);
+    assert_eq!(tenant(plane, "exec reader -- cat /secret/word"), "one");
+    assert_eq!(tenant(plane, "exec reader -- hostname"), "reader");
+    until("a container whose liveness probe fails to be started again", || {
+        tenant(plane, "get pod ill -o jsonpath={.status.containerStatuses[0].restartCount}").parse().unwrap_or(0) > 0
+    });
+    let update = r#"{"stringData":{"word":"two"}}"#;
+    plane.tenant(CLUSTER, &["patch", "secret", "of-reader", "-p", update]);
+    // A kubelet looks once a minute, and at once when its pod changes.
+    plane.tenant(CLUSTER, &["annotate", "pod", "reader", "looked-at=now"]);
+    until("a Secret's news to arrive in its volume", || tenant(plane, "exec reader -- cat /secret/word") == "two");
+}
+
+fn what_was_killed_comes_back(plane: &Plane) {
+    for what in ["the background process", "the fabric", "the guest", "everything"] {
+        let before: Vec<(u32, String)> = plane.processes();
+        let words = |pid: u32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let is = |pid: u32, word: &str| String::from_utf8_lossy(&words(pid)).contains(word);
+        let daemon = plane.state()["pid"].as_u64().unwrap();
+        let chosen = before.iter().map(|(pid, _)| *pid).filter(|pid| match what {
+            "the background process" => u64::from(*pid) == daemon,
+            "the fabric" => is(*pid, "machine-process\0fabric"),
+            "the guest" => is(*pid, "machine-process\0init"),
+            _ => true,
+        });
+        let pids: Vec<String> = chosen.map(|pid| pid.to_string()).collect();
+        assert!(!pids.is_empty(), "{what}");
+        // Some of them end with others of them.
+        drop(std::process::Command::new("kill").arg("-KILL").args(&pids).output());
+        plane.ok(&["up"]);
+        until(&format!("the node to be ready after {what} was killed"), || is_ready(plane));
+        until(&format!("pods to answer after {what} was killed"), || {
+            tenant(plane, "exec reader -- cat /secret/word") == "two"
+        });
+    }
+}
+
+fn a_server_that_is_deleted_takes_everything_along(plane: &Plane) {
+    plane.kubectl(&["delete", "cluster", CLUSTER, "--timeout=150s"]);
+    let disks = plane.home().join("machines/disks");
+    until("the disk of the server to go", || disks.read_dir().is_ok_and(|mut disks| disks.next().is_none()));
+    plane.ok(&["down", "--purge"]);
+    assert_eq!(plane.pids(), [0; 0]);
+    assert!(!plane.home().exists());
+}
