@@ -29,7 +29,7 @@ async fn a_security_group_that_somebody_deletes_is_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_somebody_deletes_is_reported_or_replaced() {
+async fn om13_a_server_that_somebody_deletes_is_reported_or_replaced() {
     let simulation = available(43, 1).await;
     let server = simulation.in_cloud("server").remove(0);
     simulation.cloud.delete_behind("compute", "servers", &server.id);

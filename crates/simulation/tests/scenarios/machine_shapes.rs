@@ -291,3 +291,29 @@ async fn om8_a_server_of_its_own_comes_and_goes() {
     simulation.delete_cluster().await;
     simulation.stop().await;
 }
+
+/// The example that shows them all.
+#[tokio::test(start_paused = true)]
+async fn the_example_with_machine_shapes_comes_grows_and_goes() {
+    let name = "machine-shapes";
+    let mut simulation = Simulation::new(251);
+    simulation.start(None);
+    let documents = hangar_simulation::manifests::machine_shapes(&simulation.cloud.clouds_yaml("http://cloud.test"));
+    simulation.apply_documents(documents).await;
+    simulation.all_become_available(&[name], 1).await;
+    simulation.until("there is one of each", || counts(&simulation) == [1, 3, 2, 1]).await;
+    let deployment = |it: &mut Value| it["spec"]["replicas"] = 2.into();
+    simulation.management.edit(
+        hangar_simulation::CAPI,
+        "MachineDeployment",
+        "default",
+        "machine-shapes-md-0",
+        deployment,
+    );
+    simulation.all_become_available(&[name], 2).await;
+    simulation.until("there are two of each", || counts(&simulation) == [2, 5, 4, 2]).await;
+    simulation.until("both have an address outside", || simulation.in_cloud("floating-ip").len() == 2).await;
+    simulation.management.delete("infrastructure.cluster.x-k8s.io", POOL, "default", name);
+    simulation.delete_clusters(&[name]).await;
+    simulation.stop().await;
+}
