@@ -317,3 +317,24 @@ async fn the_example_with_machine_shapes_comes_grows_and_goes() {
     simulation.delete_clusters(&[name]).await;
     simulation.stop().await;
 }
+
+/// However many machines have an address from it: the project's floating IPs are looked at for all of them together.
+#[tokio::test(start_paused = true)]
+async fn oc23_floating_ips_of_a_pool_cost_one_list_a_minute_at_rest() {
+    let mut simulation = Simulation::new(252);
+    simulation.start(None);
+    apply_with_pool(&simulation, |_| {}).await;
+    simulation.becomes_available(1).await;
+    simulation.scale(5);
+    simulation.becomes_available(5).await;
+    simulation.wait(std::time::Duration::from_secs(120)).await;
+    simulation.cloud.clear_journal();
+    simulation.wait(std::time::Duration::from_secs(600)).await;
+    let calls = simulation.cloud.journal();
+    let of = |what: &str| calls.iter().filter(|call| call.path.contains(what)).count();
+    println!("floating IPs {}, networks {}, {} in all", of("/floatingips"), of("/networks"), calls.len());
+    assert!(of("/floatingips") <= 12 && of("/networks") <= 2, "{} {}", of("/floatingips"), of("/networks"));
+    simulation.management.delete("infrastructure.cluster.x-k8s.io", POOL, "default", "public");
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
