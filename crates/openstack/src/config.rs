@@ -377,7 +377,7 @@ clouds:
     }
 
     #[test]
-    fn a_password_becomes_a_scoped_request_and_the_last_key_wins() {
+    fn oc24_a_password_becomes_a_scoped_request_and_the_last_key_wins() {
         let config = parse(PASSWORD).unwrap();
         assert_eq!(config.auth_url, "http://keystone:5000/v3");
         assert_eq!(config.region.as_deref(), Some("RegionOne"));
@@ -394,7 +394,7 @@ clouds:
     }
 
     #[test]
-    fn application_credentials_send_no_scope() {
+    fn oc24_application_credentials_send_no_scope() {
         let head = "clouds: {openstack: {auth_type: v3applicationcredential, auth: {auth_url: 'https://k/v3', ";
         let by_id = format!("{head} application_credential_id: a, application_credential_secret: s}}}}}}");
         assert_eq!(
@@ -445,7 +445,7 @@ clouds:
     }
 
     #[test]
-    fn region_and_ca_are_part_of_the_fingerprint() {
+    fn oc24_region_and_ca_are_part_of_the_fingerprint() {
         let of = |ca: Option<&[u8]>, region| {
             CloudConfig::parse(PASSWORD.as_bytes(), "openstack", ca, region).unwrap().fingerprint()
         };

@@ -214,6 +214,12 @@ fn message_in(value: &Value) -> Option<&str> {
     if let (Some(_), Some(words)) = (text("faultcode"), text("faultstring")) {
         return Some(words);
     }
+    // Octavia 19, about members of a pool that is not there.
+    if let (Some(words), Some(_), true) =
+        (text("description"), text("title"), fields.get("code").is_some_and(Value::is_u64))
+    {
+        return Some(words);
+    }
     let is_status = |code: &str| code.len() >= 3 && code.bytes().take(3).all(|byte| byte.is_ascii_digit());
     if let (Some(words), Some(_)) = (text("message"), text("code").filter(|code| is_status(code))) {
         return Some(words);
@@ -283,6 +289,12 @@ mod tests {
             (403, None, instances, ErrorKind::Quota),
             (403, None, r#"{"forbidden": {"message": "Policy doesn't allow it"}}"#, ErrorKind::Forbidden),
             (404, None, r#"{"itemNotFound": {"message": "Instance x could not be found."}}"#, ErrorKind::NotFound),
+            (
+                404,
+                None,
+                r#"{"code": 404, "title": "Bad Request", "description": "Pool x not found."}"#,
+                ErrorKind::NotFound,
+            ),
             (404, None, "404 page not found", ErrorKind::Malformed),
             (404, None, "", ErrorKind::Malformed),
             (409, None, over, ErrorKind::Quota),

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 const EXAMPLE: &str = include_str!("../../../examples/kamaji-openstack.yaml");
 /// With a network of its own and a bastion.
 const MANAGED_NETWORK: &str = include_str!("../../../examples/openstack-managed-network.yaml");
+/// With machines that have what machines can have.
+const MACHINE_SHAPES: &str = include_str!("../../../examples/openstack-machine-shapes.yaml");
 /// As the example calls it.
 pub const CLUSTER: &str = "capi-quickstart";
 
@@ -25,6 +27,11 @@ pub fn cluster(name: &str, clouds_yaml: &str) -> Vec<Value> {
 /// The documents of the example with a network of its own.
 pub fn managed_network(clouds_yaml: &str) -> Vec<Value> {
     yaml::documents(&MANAGED_NETWORK.replace("${OPENSTACK_CLOUD_YAML_B64}", &STANDARD.encode(clouds_yaml))).unwrap()
+}
+
+/// The documents of the example with what machines can have.
+pub fn machine_shapes(clouds_yaml: &str) -> Vec<Value> {
+    yaml::documents(&MACHINE_SHAPES.replace("${OPENSTACK_CLOUD_YAML_B64}", &STANDARD.encode(clouds_yaml))).unwrap()
 }
 
 /// The same for a cluster of this name, without the bastion: as many servers as Machines.

@@ -72,6 +72,7 @@ impl QuotaBook {
         let mut book = self.0.lock().await;
         book.made_since(owner, needs);
         if needs.is_empty() {
+            book.owners.remove(owner);
             return Ok(Quota::default());
         }
         let services: Vec<Service> = needs.iter().map(|(what, _)| service_of(what)).collect();
@@ -111,9 +112,6 @@ impl Book {
             if let Some(limit) = reading.and_then(|reading| reading.limits.get_mut(&what)) {
                 limit.used = limit.used.saturating_add(count);
             }
-        }
-        if needs.is_empty() {
-            self.owners.remove(owner);
         }
     }
 
@@ -232,4 +230,60 @@ fn absolute(told: &Value, names: &[(Counted, &str, &str)]) -> BTreeMap<Counted, 
     let number = |name: &str| told[name].as_i64().and_then(|number| u64::try_from(number).ok());
     let limit = |limit: &str, used: &str| Some(Limit { limit: number(limit)?, used: number(used).unwrap_or_default() });
     names.iter().filter_map(|(what, name, used)| Some((*what, limit(name, used)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn servers(count: u64) -> Needs {
+        Needs::from([(Counted::Servers, count)])
+    }
+
+    fn book(limit: u64, used: u64) -> Book {
+        let limits = BTreeMap::from([(Counted::Servers, Limit { limit, used })]);
+        let services = BTreeMap::from([(Service::Nova, Reading { at: Instant::now(), limits })]);
+        Book { services, ..Book::default() }
+    }
+
+    fn used(book: &Book) -> u64 {
+        book.view("p", "").limits[&Counted::Servers].used
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_promised_counts_until_it_is_made_and_then_as_used() {
+        let mut book = book(3, 1);
+        book.enter("a", &servers(1), true);
+        book.enter("b", &servers(5), false);
+        let seen = book.view("p", "c");
+        assert_eq!((seen.promised.of(Counted::Servers), seen.waiting.0), (1, 1));
+        assert_eq!(book.view("p", "a").promised, Needs::default(), "nobody is in the way of itself");
+        book.made_since("a", &Needs::default());
+        assert_eq!(used(&book), 2);
+        book.made_since("b", &Needs::default());
+        assert_eq!(used(&book), 2, "what found no room was not made");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_promise_that_is_not_used_lapses_and_who_waits_no_longer_is_forgotten() {
+        let mut book = book(3, 1);
+        book.enter("a", &servers(1), true);
+        book.enter("b", &servers(1), false);
+        tokio::time::advance(PROMISED).await;
+        assert_eq!(book.view("p", "c").promised, Needs::default());
+        tokio::time::advance(WAITS).await;
+        book.made_since("c", &Needs::default());
+        assert!(book.owners.is_empty());
+    }
+
+    #[test]
+    fn a_limit_below_zero_is_none() {
+        let told = serde_json::json!({ "maxTotalInstances": -1, "totalInstancesUsed": 3, "maxTotalCores": 8, "totalCoresUsed": 2 });
+        let names = [
+            (Counted::Servers, "maxTotalInstances", "totalInstancesUsed"),
+            (Counted::Cores, "maxTotalCores", "totalCoresUsed"),
+            (Counted::Memory, "maxTotalRAMSize", "totalRAMUsed"),
+        ];
+        assert_eq!(absolute(&told, &names), BTreeMap::from([(Counted::Cores, Limit { limit: 8, used: 2 })]));
+    }
 }

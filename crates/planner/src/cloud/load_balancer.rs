@@ -167,6 +167,13 @@ impl ApiLoadBalancer<'_> {
         self.tree()?.pools.iter().find(|pool| pool.id == id)
     }
 
+    /// What is left of a listener that somebody deleted.
+    fn spare_pool(&self, port: u16) -> Option<&Pool> {
+        let (tree, name) = (self.tree()?, self.name_of(port));
+        let is_used = |pool: &Pool| tree.listeners.iter().any(|it| it.default_pool_id.as_deref() == Some(&pool.id));
+        tree.pools.iter().find(|pool| pool.name == name && !is_used(pool))
+    }
+
     fn monitor_on(&self, port: u16) -> Option<&HealthMonitor> {
         let id = self.pool_on(port)?.healthmonitor_id.as_deref()?;
         self.tree()?.monitors.iter().find(|monitor| monitor.id == id)
@@ -181,7 +188,10 @@ impl ApiLoadBalancer<'_> {
         let tree = self.tree()?;
         let Some(listener) = self.listener_on(port) else {
             let loadbalancer_id = Some(tree.balancer.id.clone());
-            let listener = CreateListener { loadbalancer_id, ..self.listener(port) };
+            let mut listener = CreateListener { loadbalancer_id, ..self.listener(port) };
+            if let Some(pool) = self.spare_pool(port) {
+                (listener.default_pool, listener.default_pool_id) = (None, Some(pool.id.clone()));
+            }
             return Some(LoadBalancerChange::CreateListener(Box::new(listener)));
         };
         if !same_cidrs(listener.allowed_cidrs.as_deref(), self.allowed.as_deref()) {
@@ -189,6 +199,10 @@ impl ApiLoadBalancer<'_> {
             return Some(LoadBalancerChange::UpdateListener { id: listener.id.clone(), changes });
         }
         let Some(pool) = self.pool_on(port) else {
+            if let Some(pool) = self.spare_pool(port) {
+                let changes = json!({ "default_pool_id": pool.id });
+                return Some(LoadBalancerChange::UpdateListener { id: listener.id.clone(), changes });
+            }
             let pool = CreatePool { listener_id: Some(listener.id.clone()), ..self.pool(port) };
             return Some(LoadBalancerChange::CreatePool(Box::new(pool)));
         };

@@ -1,5 +1,7 @@
 //! People do things behind Hangar's back: in the cloud, and to single Machines.
 
+use std::time::Duration;
+
 use hangar_simulation::{CAPI, NAMESPACE, Simulation, condition};
 
 use crate::{available, goes};
@@ -29,7 +31,7 @@ async fn a_security_group_that_somebody_deletes_is_made_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_somebody_deletes_is_reported_or_replaced() {
+async fn om13_a_server_that_somebody_deletes_is_reported_or_replaced() {
     let simulation = available(43, 1).await;
     let server = simulation.in_cloud("server").remove(0);
     simulation.cloud.delete_behind("compute", "servers", &server.id);
@@ -54,6 +56,24 @@ async fn a_port_that_somebody_deletes_is_reported_or_made_again() {
             reported || simulation.in_cloud("port").iter().any(|other| other.id != port.id)
         })
         .await;
+    goes(simulation).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn om13_a_server_that_somebody_stops_is_named_within_a_minute_and_well_again_when_it_runs() {
+    let simulation = available(46, 1).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let (cloud, server) = (simulation.cloud_client(), simulation.in_cloud("server").remove(0));
+    cloud.stop_server(&server.id).await.unwrap();
+    let says = |words: &str| {
+        let machines = simulation.management.list("infrastructure.cluster.x-k8s.io", "OpenStackMachine");
+        machines.iter().any(|machine| machine["status"]["conditions"].to_string().contains(words))
+    };
+    simulation.until_within(Duration::from_secs(90), "it is named", || says("is SHUTOFF; start it")).await;
+    assert_eq!(simulation.in_cloud("server").len(), 1, "it may be somebody's work: nothing is made anew");
+    cloud.start_server(&server.id).await.unwrap();
+    simulation.until_within(Duration::from_secs(90), "it is well", || !says("SHUTOFF")).await;
+    simulation.becomes_available(1).await;
     goes(simulation).await;
 }
 

@@ -385,7 +385,9 @@ async fn oc12_what_somebody_deletes_comes_back_within_a_minute() {
         (Template::Octavia, "security-group", "network", "security-groups"),
         (Template::Octavia, "load-balancer", "load-balancer", "loadbalancers"),
         (Template::Hosted, "network", "network", "networks"),
+        (Template::Hosted, "subnet", "network", "subnets"),
         (Template::Bastion, "port", "network", "ports"),
+        (Template::Bastion, "server", "compute", "servers"),
     ] {
         let mut simulation = Simulation::new(206);
         simulation.start(None);
@@ -399,6 +401,58 @@ async fn oc12_what_somebody_deletes_comes_back_within_a_minute() {
         simulation.delete_cluster().await;
         simulation.stop().await;
     }
+}
+
+/// What hangs below a load balancer has no key of its own.
+#[tokio::test(start_paused = true)]
+async fn oc12_what_somebody_takes_from_below_a_load_balancer_comes_back_within_a_minute() {
+    let mut simulation = Simulation::new(220);
+    simulation.start(None);
+    comes(&simulation, Template::Octavia).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let cloud = client(&simulation);
+    let there = async || {
+        let count = [
+            cloud.listeners(None).await.unwrap().len(),
+            cloud.pools(None).await.unwrap().len(),
+            cloud.health_monitors(None).await.unwrap().len(),
+        ];
+        (count, is_ready(&simulation, Template::Octavia))
+    };
+    let whole = there().await;
+    for what in ["monitor", "pool", "listener"] {
+        match what {
+            "monitor" => cloud.delete_health_monitor(&cloud.health_monitors(None).await.unwrap()[0].id).await.unwrap(),
+            "pool" => cloud.delete_pool(&cloud.pools(None).await.unwrap()[0].id).await.unwrap(),
+            _ => cloud.delete_listener(&cloud.listeners(None).await.unwrap()[0].id).await.unwrap(),
+        }
+        let mut waited = 0;
+        while waited < 100 && (waited < 10 || there().await != whole) {
+            simulation.wait(Duration::from_secs(2)).await;
+            waited += 2;
+        }
+        assert_eq!(there().await, whole, "{what}");
+    }
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}
+
+/// The address that was handed out is asked for again, and no other: most clouds give it to administrators only, so a person has to know.
+#[tokio::test(start_paused = true)]
+async fn oc12_a_floating_ip_that_somebody_deletes_is_named_within_a_minute() {
+    let mut simulation = Simulation::new(221);
+    simulation.start(None);
+    comes(&simulation, Template::WithoutLoadBalancer).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    let ours = simulation.in_cloud("floating-ip").remove(0);
+    simulation.cloud.delete_behind("network", "floatingips", &ours.id);
+    let named = || {
+        let endpoint = condition(&simulation, "APIEndpointReady");
+        endpoint["status"] == "False" && endpoint["message"].to_string().contains("floatingips")
+    };
+    simulation.until_within(Duration::from_secs(90), "it is named", named).await;
+    simulation.delete_cluster().await;
+    simulation.stop().await;
 }
 
 /// The same for what somebody changes.

