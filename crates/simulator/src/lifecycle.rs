@@ -196,7 +196,7 @@ impl Simulator {
         driver.boot(guest);
     }
 
-    fn guest_driver(&self) -> Option<std::sync::Arc<dyn crate::GuestDriver>> {
+    pub(crate) fn guest_driver(&self) -> Option<std::sync::Arc<dyn crate::GuestDriver>> {
         self.0.guests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::{Answer, MARK, Place, Request, message};
+use super::{Answer, MARK, Place, PodRoute, Request, message};
 use crate::WORD;
 use crate::guest::GuestSpec;
 use crate::probe::{self, Refusal};
@@ -110,6 +110,11 @@ impl Fabric {
 
     pub fn power_off(&self, guest: &str) -> Result<(), FabricError> {
         self.ask(&Request::PowerOff { guest: guest.to_owned() }).map(drop)
+    }
+
+    /// Tells a guest where pods of other nodes are; what it was told before stays.
+    pub fn route(&self, guest: &str, routes: Vec<PodRoute>) -> Result<(), FabricError> {
+        self.ask(&Request::Routes { guest: guest.to_owned(), routes }).map(drop)
     }
 
     /// Guests that run.

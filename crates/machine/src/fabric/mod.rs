@@ -39,6 +39,13 @@ pub struct Leg {
     pub mtu: u32,
 }
 
+/// A node's range of pods, and where the node is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodRoute {
+    pub range: Ipv4Net,
+    pub node: Ipv4Addr,
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Request {
     /// Whether it is there, and of which build.
@@ -58,6 +65,11 @@ pub(crate) enum Request {
     /// Its processes end at once.
     PowerOff {
         guest: String,
+    },
+    /// Where pods of other nodes are.
+    Routes {
+        guest: String,
+        routes: Vec<PodRoute>,
     },
     /// What still runs.
     Guests,

@@ -78,6 +78,7 @@ impl Server {
                 (answer.started, file) = (started, Some(lifeline));
             }
             Request::PowerOff { guest } => self.guests.power_off(&guest),
+            Request::Routes { guest, routes } => self.guests.route(&guest, &routes)?,
             Request::Guests => answer.guests = self.guests.running(),
         }
         Ok((answer, file))

@@ -6,10 +6,14 @@ mod machine;
 mod outside;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures::future::BoxFuture;
+use hangar_machine::PodRoute;
 use hangar_machine::cloud_init::{self, Instance};
+use tokio::net::TcpStream;
 
 pub use hollow::HollowGuests;
 pub use machine::{MachineGuests, MachineOptions};
@@ -21,6 +25,12 @@ pub trait GuestDriver: Send + Sync {
     fn shut_down(&self, server_id: &str);
     /// The server is switched off; its disk stays.
     fn stop(&self, _server_id: &str) {}
+    /// Where the pods of a cluster's nodes are, for those of its servers.
+    fn routes(&self, _server_ids: &[String], _routes: &[PodRoute]) {}
+    /// A connection to an address of a guest, if it can be had.
+    fn connect(&self, _to: SocketAddrV4) -> Option<BoxFuture<'static, std::io::Result<TcpStream>>> {
+        None
+    }
 }
 
 /// A server as its guest sees it.
