@@ -35,6 +35,7 @@ impl Simulator {
         }
         self.boot_active();
         self.start_forwarding();
+        self.start_filtering();
     }
 
     fn start(&self, effect: Effect) {

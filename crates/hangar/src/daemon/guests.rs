@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use futures::future::BoxFuture;
 use hangar_embedded::{Store, default_version};
-use hangar_machine::PodRoute;
+use hangar_machine::{PodRoute, PortFilter};
 use hangar_simulator::guests::{HollowGuests, MachineGuests, MachineOptions};
 use hangar_simulator::{Guest, GuestDriver, Simulator};
 use semver::Version;
@@ -172,6 +172,10 @@ impl GuestDriver for Mixed {
 
     fn routes(&self, server_ids: &[String], routes: &[PodRoute]) {
         self.machines.routes(server_ids, routes);
+    }
+
+    fn filter(&self, server_id: &str, filter: Option<PortFilter>) {
+        self.machines.filter(server_id, filter);
     }
 
     fn connect(&self, to: SocketAddrV4) -> Option<BoxFuture<'static, std::io::Result<TcpStream>>> {

@@ -12,6 +12,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use super::{Answer, MARK, Place, PodRoute, Request, message};
 use crate::WORD;
 use crate::guest::GuestSpec;
+use crate::network::nft::PortFilter;
 use crate::probe::{self, Refusal};
 
 /// What a fabric is made of.
@@ -115,6 +116,11 @@ impl Fabric {
     /// Tells a guest where pods of other nodes are; what it was told before stays.
     pub fn route(&self, guest: &str, routes: Vec<PodRoute>) -> Result<(), FabricError> {
         self.ask(&Request::Routes { guest: guest.to_owned(), routes }).map(drop)
+    }
+
+    /// Says what may come and go by a guest's links, in the place of what was said before.
+    pub fn filter(&self, guest: &str, filter: PortFilter) -> Result<(), FabricError> {
+        self.ask(&Request::Filter { guest: guest.to_owned(), filter }).map(drop)
     }
 
     /// Guests that run.

@@ -9,6 +9,7 @@ use super::places::plug;
 use super::{PodRoute, link_name};
 use crate::WORD;
 use crate::guest::GuestSpec;
+use crate::network::nft::PortFilter;
 use crate::network::{NetNamespace, nft};
 
 #[derive(Default)]
@@ -93,6 +94,14 @@ impl Guests {
         // Where there is no nft, pods of other nodes see the node's address.
         let _ = namespace.inside(|| nft::run(&nft::pods(&ranges)));
         Ok(())
+    }
+
+    /// Nothing happens to one that does not run: it is told again when it does.
+    pub fn filter(&mut self, id: &str, filter: &PortFilter) -> Result<(), String> {
+        self.reap();
+        let Some(running) = self.running.get(id) else { return Ok(()) };
+        let namespace = NetNamespace::of_process(running.child.id()).map_err(|error| error.to_string())?;
+        namespace.inside(|| nft::run(&nft::filter(filter))).map_err(|error| error.to_string())
     }
 
     pub fn running(&mut self) -> Vec<String> {

@@ -20,6 +20,7 @@ pub(crate) use places::{accept_loopback, sysctl};
 pub(crate) use server::{enter_namespaces, run};
 
 use crate::guest::GuestSpec;
+use crate::network::nft::PortFilter;
 
 /// Where a network is configured from outside: the addresses of its gateway, and everything behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +71,11 @@ pub(crate) enum Request {
     Routes {
         guest: String,
         routes: Vec<PodRoute>,
+    },
+    /// What may come and go by a guest's links.
+    Filter {
+        guest: String,
+        filter: PortFilter,
     },
     /// What still runs.
     Guests,

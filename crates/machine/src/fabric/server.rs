@@ -79,6 +79,7 @@ impl Server {
             }
             Request::PowerOff { guest } => self.guests.power_off(&guest),
             Request::Routes { guest, routes } => self.guests.route(&guest, &routes)?,
+            Request::Filter { guest, filter } => self.guests.filter(&guest, &filter)?,
             Request::Guests => answer.guests = self.guests.running(),
         }
         Ok((answer, file))

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use hangar_machine::{
-    Booted, Fabric, FabricError, FabricOptions, GuestSpec, Interface, Leg, Place, PodRoute, remove_disk,
+    Booted, Fabric, FabricError, FabricOptions, GuestSpec, Interface, Leg, Place, PodRoute, PortFilter, remove_disk,
 };
 use ipnet::Ipv4Net;
 use tokio::net::TcpStream;
@@ -60,6 +60,8 @@ struct Inner {
     starts: AtomicU64,
     /// What each guest was told last.
     routes: Mutex<BTreeMap<String, Vec<PodRoute>>>,
+    /// What security groups allow each.
+    filters: Mutex<BTreeMap<String, PortFilter>>,
     /// In which networks guests have which addresses.
     addresses: Mutex<BTreeMap<String, Vec<(String, Ipv4Addr)>>>,
 }
@@ -79,6 +81,7 @@ impl MachineGuests {
             wanted: Mutex::default(),
             starts: AtomicU64::new(0),
             routes: Mutex::default(),
+            filters: Mutex::default(),
             addresses: Mutex::default(),
         })))
     }
@@ -114,8 +117,22 @@ impl GuestDriver for MachineGuests {
             }
             known.insert(id.clone(), routes.to_vec());
             let (inner, id) = (self.0.clone(), id.clone());
-            tokio::task::spawn_blocking(move || inner.tell_routes(&id));
+            tokio::task::spawn_blocking(move || {
+                inner.tell_routes(&id);
+                inner.tell_filter(&id);
+            });
         }
+    }
+
+    fn filter(&self, server_id: &str, filter: Option<PortFilter>) {
+        let mut known = self.0.filters.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(filter) = filter else { return drop(known.remove(server_id)) };
+        if known.get(server_id) == Some(&filter) {
+            return;
+        }
+        known.insert(server_id.to_owned(), filter);
+        let (inner, id) = (self.0.clone(), server_id.to_owned());
+        tokio::task::spawn_blocking(move || inner.tell_filter(&id));
     }
 
     fn connect(&self, to: SocketAddrV4) -> Option<BoxFuture<'static, std::io::Result<TcpStream>>> {
@@ -136,6 +153,7 @@ impl GuestDriver for MachineGuests {
         self.stop(server_id);
         self.0.routes.lock().unwrap_or_else(PoisonError::into_inner).remove(server_id);
         self.0.addresses.lock().unwrap_or_else(PoisonError::into_inner).remove(server_id);
+        self.0.filters.lock().unwrap_or_else(PoisonError::into_inner).remove(server_id);
         let Some(disk) = self.0.disk(server_id) else { return };
         let _ = std::fs::remove_file(self.0.console(server_id));
         tokio::task::spawn_blocking(move || {
@@ -226,7 +244,18 @@ impl Inner {
         };
         let booted = self.fabric.boot(spec).map_err(|error| error.to_string())?;
         self.tell_routes(&guest.server_id);
+        self.tell_filter(&guest.server_id);
         Ok(booted)
+    }
+
+    fn tell_filter(&self, server_id: &str) {
+        let known = self.filters.lock().unwrap_or_else(PoisonError::into_inner).get(server_id).cloned();
+        let Some(mut filter) = known else { return };
+        let routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner).get(server_id).cloned();
+        filter.pods = routes.into_iter().flatten().map(|route| route.range).collect();
+        if let Err(error) = self.fabric.filter(server_id, filter) {
+            tracing::warn!(server_id, %error, "security groups are not enforced for a machine");
+        }
     }
 
     fn tell_routes(&self, server_id: &str) {

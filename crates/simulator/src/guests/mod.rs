@@ -4,6 +4,7 @@ mod hollow;
 mod join_config;
 mod machine;
 mod outside;
+mod security;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV4;
@@ -11,8 +12,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
-use hangar_machine::PodRoute;
 use hangar_machine::cloud_init::{self, Instance};
+use hangar_machine::{PodRoute, PortFilter};
 use tokio::net::TcpStream;
 
 pub use hollow::HollowGuests;
@@ -27,6 +28,8 @@ pub trait GuestDriver: Send + Sync {
     fn stop(&self, _server_id: &str) {}
     /// Where the pods of a cluster's nodes are, for those of its servers.
     fn routes(&self, _server_ids: &[String], _routes: &[PodRoute]) {}
+    /// What security groups allow a server; None: everything.
+    fn filter(&self, _server_id: &str, _filter: Option<PortFilter>) {}
     /// A connection to an address of a guest, if it can be had.
     fn connect(&self, _to: SocketAddrV4) -> Option<BoxFuture<'static, std::io::Result<TcpStream>>> {
         None
