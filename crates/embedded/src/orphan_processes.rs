@@ -12,19 +12,20 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Ends what belongs to `home` and returns how many processes that were.
 pub async fn end_orphans(home: &Path) -> usize {
-    end_all(&marks(home)).await
+    end_all(&marks(home), Signal::TERM).await
 }
 
-/// Ends the machines of `home`, known by a variable of their own, and returns how many processes that were.
+/// Ends the machines of `home`, known by a variable of their own, and returns how many processes that were. They are switched off: nothing in them
+/// is asked first.
 pub async fn end_machines(home: &Path, mark: &str) -> usize {
-    end_all(&[format!("{mark}={}", home.display())]).await
+    end_all(&[format!("{mark}={}", home.display())], Signal::KILL).await
 }
 
 fn marks(home: &Path) -> [String; 2] {
     hangar_node::process::markers(home).map(|(name, value)| format!("{name}={value}"))
 }
 
-async fn end_all(marks: &[String]) -> usize {
+async fn end_all(marks: &[String], first: Signal) -> usize {
     let found = marked(marks);
     if found.is_empty() {
         return 0;
@@ -32,7 +33,7 @@ async fn end_all(marks: &[String]) -> usize {
     tracing::info!(count = found.len(), ?marks, "stopping processes");
     // Numbers are given out again, soon on a busy machine: when it was started tells one process from the next.
     let known: Vec<(i32, Option<String>)> = found.iter().map(|&pid| (pid, started(pid))).collect();
-    signal(&found, Signal::TERM);
+    signal(&found, first);
     let deadline = tokio::time::Instant::now() + TERM_GRACE;
     while tokio::time::Instant::now() < deadline && !marked(marks).is_empty() {
         tokio::time::sleep(POLL_INTERVAL).await;

@@ -18,8 +18,9 @@ use std::sync::Arc;
 
 use hangar_node::process::Images;
 
-pub use fabric::{Booted, Fabric, FabricError, FabricOptions, Leg, MARK, Place};
+pub use fabric::{Booted, Fabric, FabricError, FabricOptions, Leg, MARK, Place, PodRoute};
 pub use guest::{GuestSpec, Interface, remove_disk};
+pub use network::nft::{PortFilter, PortRule};
 pub use network::{NetNamespace, NetworkError};
 pub use probe::{Refusal, check};
 

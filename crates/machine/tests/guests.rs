@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hangar_machine::cloud_init::Instance;
-use hangar_machine::{Fabric, FabricOptions, GuestSpec, Interface, Leg, Place};
+use hangar_machine::{Fabric, FabricOptions, GuestSpec, Interface, Leg, Place, PortFilter, PortRule};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 const NETWORK: &str = "d3c7a2b4";
@@ -149,6 +149,24 @@ runcmd:
     });
 }
 
+/// What answers is an error too: nobody listens any more, and is reached all the same.
+fn security_groups_keep_out(fabric: &Fabric, runtime: &tokio::runtime::Runtime) {
+    let reached = || {
+        let connecting = fabric.connect(NETWORK, "10.6.0.11:81".parse().unwrap());
+        runtime.block_on(async { tokio::time::timeout(Duration::from_secs(1), connecting).await.is_ok() })
+    };
+    let rule = |ports| PortRule {
+        ingress: true,
+        protocol: Some("tcp".to_owned()),
+        ports: Some(ports),
+        remotes: vec!["10.6.0.0/24".parse().unwrap()],
+    };
+    for (ports, expected) in [((80, 80), false), ((80, 81), true), ((82, 90), false)] {
+        fabric.filter("one", PortFilter { rules: vec![rule(ports)], pods: vec![] }).unwrap();
+        assert_eq!(reached(), expected, "{ports:?}");
+    }
+}
+
 #[test]
 fn networks_are_real_and_may_overlap() {
     as_plain_user("networks_are_real_and_may_overlap", || {
@@ -180,6 +198,7 @@ fn networks_are_real_and_may_overlap() {
             });
             assert_eq!(said, name);
         }
+        security_groups_keep_out(&fabric, &runtime);
         // From a guest to the outside, by an address that is loopback's here and there.
         let said = runtime.block_on(async {
             let listener = fabric.listen(NETWORK, "0.0.0.0:6443".parse().unwrap()).unwrap();

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use futures::{StreamExt, TryStreamExt};
+use hangar_machine::PodRoute;
 use hangar_openstack::wire::Server;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams};
@@ -46,6 +47,9 @@ pub async fn run(tenant: kube::Client, cloud: Simulator, shutdown: CancellationT
         for node in touched.iter().filter_map(|name| known.get(name)) {
             attend(&nodes, &cloud, node).await;
         }
+        if !touched.is_empty() {
+            route(&cloud, &known);
+        }
     }
 }
 
@@ -82,6 +86,27 @@ async fn attend(nodes: &Api<Node>, cloud: &Simulator, node: &Node) {
         Err(error) => tracing::warn!(node = name, %error, "cloud controller: a Node could not be written"),
         Ok(()) => {}
     }
+}
+
+/// As a cloud's route controller: each of the nodes learns where the pods of all others are.
+fn route(cloud: &Simulator, known: &BTreeMap<String, Node>) {
+    let Some(driver) = cloud.guest_driver() else { return };
+    let server = |node: &Node| Some(node.spec.as_ref()?.provider_id.as_ref()?.strip_prefix(SCHEME)?.to_owned());
+    let places: Vec<(String, PodRoute)> =
+        known.values().filter_map(|node| Some((server(node)?, pod_route(node)?))).collect();
+    for (own, _) in &places {
+        let others = places.iter().filter(|(server, _)| server != own).map(|(_, route)| route.clone());
+        driver.routes(std::slice::from_ref(own), &others.collect::<Vec<_>>());
+    }
+}
+
+fn pod_route(node: &Node) -> Option<PodRoute> {
+    let spec = node.spec.as_ref()?;
+    let ranges = spec.pod_cidrs.iter().flatten().chain(&spec.pod_cidr);
+    let range = ranges.filter_map(|range| range.parse().ok()).next()?;
+    let addresses = node.status.as_ref()?.addresses.iter().flatten();
+    let own = addresses.filter(|address| address.type_ == "InternalIP").find_map(|one| one.address.parse().ok())?;
+    Some(PodRoute { range, node: own })
 }
 
 /// Addresses first: once the taint is gone pods come, and they want an address.

@@ -5,9 +5,10 @@
 //! itself; any other is not this machine's, so it answers on 127.0.0.1 at a port that `/admin/forwards` names.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
@@ -59,6 +60,12 @@ pub(crate) fn plan(world: &World) -> BTreeMap<Place, Vec<Place>> {
         }
     }
     plan
+}
+
+/// What stands behind a place.
+enum Target {
+    Here(String),
+    Guest(BoxFuture<'static, std::io::Result<TcpStream>>),
 }
 
 struct Open {
@@ -132,26 +139,29 @@ impl Simulator {
         }
     }
 
-    /// The next of the places behind, as an address of this machine.
-    fn behind(&self, place: &Place, turn: usize) -> Option<String> {
+    /// The next of the places behind: an address of this machine, or of a guest that can be reached.
+    fn behind(&self, place: &Place, turn: usize) -> Option<Target> {
+        let driver = self.guest_driver();
         let world = self.world();
         let places = plan(&world).remove(place)?;
-        let real: Vec<String> = places
+        let mut real: Vec<Target> = places
             .into_iter()
             .filter_map(|(address, port)| {
-                let backend = world.backends.get(&(address.clone(), port)).cloned();
+                let backend = world.backends.get(&(address.clone(), port)).cloned().map(Target::Here);
+                let to = address.parse().ok().map(|ip| SocketAddrV4::new(ip, port));
+                let guest = || driver.as_ref()?.connect(to?).map(Target::Guest);
                 // What is already an address of this machine needs nobody to say where it is.
                 let local = || {
                     address
                         .parse::<IpAddr>()
                         .ok()
                         .filter(IpAddr::is_loopback)
-                        .map(|ip| SocketAddr::new(ip, port).to_string())
+                        .map(|ip| Target::Here(SocketAddr::new(ip, port).to_string()))
                 };
-                backend.or_else(local)
+                backend.or_else(local).or_else(guest)
             })
             .collect();
-        (!real.is_empty()).then(|| real[turn % real.len()].clone())
+        (!real.is_empty()).then(|| real.swap_remove(turn % real.len()))
     }
 }
 
@@ -167,7 +177,11 @@ async fn serve(simulator: Simulator, listener: TcpListener, place: Place) {
         let Some(target) = simulator.behind(&place, turn.fetch_add(1, Ordering::Relaxed)) else { continue };
         let closed = simulator.0.closed.clone();
         tokio::spawn(async move {
-            let Ok(mut server) = TcpStream::connect(&target).await else { return };
+            let connected = match target {
+                Target::Here(address) => TcpStream::connect(address).await,
+                Target::Guest(connecting) => connecting.await,
+            };
+            let Ok(mut server) = connected else { return };
             tokio::select! {
                 () = closed.cancelled() => {}
                 // Either side may break off at any time.

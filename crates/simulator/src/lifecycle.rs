@@ -35,6 +35,7 @@ impl Simulator {
         }
         self.boot_active();
         self.start_forwarding();
+        self.start_filtering();
     }
 
     fn start(&self, effect: Effect) {
@@ -196,7 +197,7 @@ impl Simulator {
         driver.boot(guest);
     }
 
-    fn guest_driver(&self) -> Option<std::sync::Arc<dyn crate::GuestDriver>> {
+    pub(crate) fn guest_driver(&self) -> Option<std::sync::Arc<dyn crate::GuestDriver>> {
         self.0.guests.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

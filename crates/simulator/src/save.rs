@@ -88,6 +88,9 @@ impl Simulator {
             if matches!(name, "floating_ips" | "load_balancers" | "listeners" | "pools" | "members") {
                 self.0.plumbing.send_modify(|count| *count += 1);
             }
+            if matches!(name, "ports" | "security_groups" | "servers") {
+                self.0.security.send_modify(|count| *count += 1);
+            }
             // Nobody reads them otherwise, and a server's row is long.
             if shown {
                 changes.push((

@@ -102,6 +102,8 @@ pub(crate) struct Inner {
     /// Sent after every change of what leads where.
     pub plumbing: tokio::sync::watch::Sender<u64>,
     pub forwards: tokio::sync::watch::Sender<Vec<Forward>>,
+    /// Sent after every change of what may reach a server.
+    pub security: tokio::sync::watch::Sender<u64>,
     began: (Timestamp, Instant),
 }
 
@@ -143,6 +145,7 @@ impl Simulator {
             changes: tokio::sync::watch::Sender::new(0),
             plumbing: tokio::sync::watch::Sender::new(0),
             forwards: tokio::sync::watch::Sender::new(vec![]),
+            security: tokio::sync::watch::Sender::new(0),
             began,
         })))
     }

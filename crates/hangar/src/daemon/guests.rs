@@ -4,14 +4,18 @@
 //! stays what it was at its first start.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use futures::future::BoxFuture;
 use hangar_embedded::{Store, default_version};
+use hangar_machine::{PodRoute, PortFilter};
 use hangar_simulator::guests::{HollowGuests, MachineGuests, MachineOptions};
 use hangar_simulator::{Guest, GuestDriver, Simulator};
 use semver::Version;
+use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -164,6 +168,18 @@ impl GuestDriver for Mixed {
     fn shut_down(&self, server_id: &str) {
         self.machines.shut_down(server_id);
         self.hollow.shut_down(server_id);
+    }
+
+    fn routes(&self, server_ids: &[String], routes: &[PodRoute]) {
+        self.machines.routes(server_ids, routes);
+    }
+
+    fn filter(&self, server_id: &str, filter: Option<PortFilter>) {
+        self.machines.filter(server_id, filter);
+    }
+
+    fn connect(&self, to: SocketAddrV4) -> Option<BoxFuture<'static, std::io::Result<TcpStream>>> {
+        self.machines.connect(to)
     }
 
     fn stop(&self, server_id: &str) {

@@ -4,17 +4,16 @@
 //! it comes back; what leaves the node has the node's address.
 
 use std::collections::BTreeSet;
-use std::io::{Error, Result, Write as _};
+use std::io::{Error, Result};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 use ipnet::Ipv4Net;
 
 use crate::agent::console;
 use crate::fabric::{accept_loopback, link_name, sysctl};
-use crate::network::{NetNamespace, NetworkError};
+use crate::network::{NetNamespace, NetworkError, nft};
 
 const BRIDGE: &str = "cni0";
 const NAMESPACES: &str = "/run/netns";
@@ -59,7 +58,7 @@ impl PodNetwork {
         });
         made.map_err(network_error)?;
         accept_loopback(BRIDGE)?;
-        if let Err(error) = masquerade(range) {
+        if let Err(error) = nft::run(&nft::masquerade(range)) {
             console(&format!("pods reach nothing outside of their node: {error}; install nftables on this system"));
         }
         self.0.lock().unwrap_or_else(PoisonError::into_inner).range = Some(range);
@@ -137,19 +136,6 @@ fn gateway(range: Ipv4Net) -> Result<Ipv4Net> {
 
 fn network_error(error: NetworkError) -> Error {
     Error::other(crate::chain(&error))
-}
-
-/// Nobody outside knows where the addresses of pods are.
-fn masquerade(range: Ipv4Net) -> Result<()> {
-    let rules = format!(
-        "table ip hangar\ndelete table ip hangar\ntable ip hangar {{\n chain postrouting {{\n  type nat hook postrouting priority srcnat;\n  ip saddr {range} oifname \"eth*\" masquerade\n }}\n}}\n"
-    );
-    let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    if let Some(mut input) = nft.stdin.take() {
-        input.write_all(rules.as_bytes())?;
-    }
-    let done = nft.wait_with_output()?;
-    if done.status.success() { Ok(()) } else { Err(Error::other(String::from_utf8_lossy(&done.stderr).into_owned())) }
 }
 
 #[cfg(test)]

@@ -9,9 +9,10 @@ use std::process::{Command, Stdio};
 
 use tokio::net::{TcpSocket, TcpStream};
 
-use super::{Answer, MARK, Place, Request, message};
+use super::{Answer, MARK, Place, PodRoute, Request, message};
 use crate::WORD;
 use crate::guest::GuestSpec;
+use crate::network::nft::PortFilter;
 use crate::probe::{self, Refusal};
 
 /// What a fabric is made of.
@@ -110,6 +111,16 @@ impl Fabric {
 
     pub fn power_off(&self, guest: &str) -> Result<(), FabricError> {
         self.ask(&Request::PowerOff { guest: guest.to_owned() }).map(drop)
+    }
+
+    /// Tells a guest where pods of other nodes are; what it was told before stays.
+    pub fn route(&self, guest: &str, routes: Vec<PodRoute>) -> Result<(), FabricError> {
+        self.ask(&Request::Routes { guest: guest.to_owned(), routes }).map(drop)
+    }
+
+    /// Says what may come and go by a guest's links, in the place of what was said before.
+    pub fn filter(&self, guest: &str, filter: PortFilter) -> Result<(), FabricError> {
+        self.ask(&Request::Filter { guest: guest.to_owned(), filter }).map(drop)
     }
 
     /// Guests that run.

@@ -5,11 +5,12 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use super::link_name;
 use super::places::plug;
+use super::{PodRoute, link_name};
 use crate::WORD;
 use crate::guest::GuestSpec;
-use crate::network::NetNamespace;
+use crate::network::nft::PortFilter;
+use crate::network::{NetNamespace, nft};
 
 #[derive(Default)]
 pub struct Guests {
@@ -75,6 +76,32 @@ impl Guests {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+
+    /// Nothing happens to one that does not run: it is told again when it does.
+    pub fn route(&mut self, id: &str, routes: &[PodRoute]) -> Result<(), String> {
+        self.reap();
+        let Some(running) = self.running.get(id) else { return Ok(()) };
+        let namespace = NetNamespace::of_process(running.child.id()).map_err(|error| error.to_string())?;
+        let routed = namespace.configure(async |links| {
+            for route in routes {
+                links.route(route.range, route.node).await?;
+            }
+            Ok(())
+        });
+        routed.map_err(|error| crate::chain(&error))?;
+        let ranges: Vec<_> = routes.iter().map(|route| route.range).collect();
+        // Where there is no nft, pods of other nodes see the node's address.
+        let _ = namespace.inside(|| nft::run(&nft::pods(&ranges)));
+        Ok(())
+    }
+
+    /// Nothing happens to one that does not run: it is told again when it does.
+    pub fn filter(&mut self, id: &str, filter: &PortFilter) -> Result<(), String> {
+        self.reap();
+        let Some(running) = self.running.get(id) else { return Ok(()) };
+        let namespace = NetNamespace::of_process(running.child.id()).map_err(|error| error.to_string())?;
+        namespace.inside(|| nft::run(&nft::filter(filter))).map_err(|error| error.to_string())
     }
 
     pub fn running(&mut self) -> Vec<String> {

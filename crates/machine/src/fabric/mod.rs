@@ -20,6 +20,7 @@ pub(crate) use places::{accept_loopback, sysctl};
 pub(crate) use server::{enter_namespaces, run};
 
 use crate::guest::GuestSpec;
+use crate::network::nft::PortFilter;
 
 /// Where a network is configured from outside: the addresses of its gateway, and everything behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +38,13 @@ pub struct Leg {
     pub network: String,
     pub address: Ipv4Net,
     pub mtu: u32,
+}
+
+/// A node's range of pods, and where the node is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodRoute {
+    pub range: Ipv4Net,
+    pub node: Ipv4Addr,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -58,6 +66,16 @@ pub(crate) enum Request {
     /// Its processes end at once.
     PowerOff {
         guest: String,
+    },
+    /// Where pods of other nodes are.
+    Routes {
+        guest: String,
+        routes: Vec<PodRoute>,
+    },
+    /// What may come and go by a guest's links.
+    Filter {
+        guest: String,
+        filter: PortFilter,
     },
     /// What still runs.
     Guests,

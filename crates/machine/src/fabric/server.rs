@@ -78,6 +78,8 @@ impl Server {
                 (answer.started, file) = (started, Some(lifeline));
             }
             Request::PowerOff { guest } => self.guests.power_off(&guest),
+            Request::Routes { guest, routes } => self.guests.route(&guest, &routes)?,
+            Request::Filter { guest, filter } => self.guests.filter(&guest, &filter)?,
             Request::Guests => answer.guests = self.guests.running(),
         }
         Ok((answer, file))

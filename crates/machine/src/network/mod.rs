@@ -2,6 +2,7 @@
 
 mod links;
 mod namespace;
+pub mod nft;
 
 pub use links::NetworkError;
 pub use namespace::NetNamespace;

@@ -4,14 +4,18 @@
 //! server's console, and so is why it could not be started; a guest that still runs from before is left alone.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use hangar_machine::{Booted, Fabric, FabricError, FabricOptions, GuestSpec, Interface, Leg, Place, remove_disk};
+use futures::future::BoxFuture;
+use hangar_machine::{
+    Booted, Fabric, FabricError, FabricOptions, GuestSpec, Interface, Leg, Place, PodRoute, PortFilter, remove_disk,
+};
 use ipnet::Ipv4Net;
+use tokio::net::TcpStream;
 
 use super::outside::Outside;
 use super::{Guest, GuestDriver, GuestPort};
@@ -54,6 +58,12 @@ struct Inner {
     /// Guests that are to run; each start has a number.
     wanted: Mutex<BTreeMap<String, u64>>,
     starts: AtomicU64,
+    /// What each guest was told last.
+    routes: Mutex<BTreeMap<String, Vec<PodRoute>>>,
+    /// What security groups allow each.
+    filters: Mutex<BTreeMap<String, PortFilter>>,
+    /// In which networks guests have which addresses.
+    addresses: Mutex<BTreeMap<String, Vec<(String, Ipv4Addr)>>>,
 }
 
 impl MachineGuests {
@@ -70,6 +80,9 @@ impl MachineGuests {
             outside,
             wanted: Mutex::default(),
             starts: AtomicU64::new(0),
+            routes: Mutex::default(),
+            filters: Mutex::default(),
+            addresses: Mutex::default(),
         })))
     }
 
@@ -96,6 +109,39 @@ impl GuestDriver for MachineGuests {
         tokio::spawn(keep_running(self.0.clone(), guest, number));
     }
 
+    fn routes(&self, server_ids: &[String], routes: &[PodRoute]) {
+        for id in server_ids {
+            let mut known = self.0.routes.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.get(id).is_some_and(|before| before == routes) {
+                continue;
+            }
+            known.insert(id.clone(), routes.to_vec());
+            let (inner, id) = (self.0.clone(), id.clone());
+            tokio::task::spawn_blocking(move || {
+                inner.tell_routes(&id);
+                inner.tell_filter(&id);
+            });
+        }
+    }
+
+    fn filter(&self, server_id: &str, filter: Option<PortFilter>) {
+        let mut known = self.0.filters.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(filter) = filter else { return drop(known.remove(server_id)) };
+        if known.get(server_id) == Some(&filter) {
+            return;
+        }
+        known.insert(server_id.to_owned(), filter);
+        let (inner, id) = (self.0.clone(), server_id.to_owned());
+        tokio::task::spawn_blocking(move || inner.tell_filter(&id));
+    }
+
+    fn connect(&self, to: SocketAddrV4) -> Option<BoxFuture<'static, std::io::Result<TcpStream>>> {
+        let addresses = self.0.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let (network, _) = addresses.values().flatten().find(|(_, address)| address == to.ip())?;
+        let (fabric, network) = (self.0.fabric.clone(), network.clone());
+        Some(Box::pin(async move { fabric.connect(&network, to).await.map_err(std::io::Error::other) }))
+    }
+
     fn stop(&self, server_id: &str) {
         self.0.wanted().remove(server_id);
         if let Err(error) = self.0.fabric.power_off(server_id) {
@@ -105,6 +151,9 @@ impl GuestDriver for MachineGuests {
 
     fn shut_down(&self, server_id: &str) {
         self.stop(server_id);
+        self.0.routes.lock().unwrap_or_else(PoisonError::into_inner).remove(server_id);
+        self.0.addresses.lock().unwrap_or_else(PoisonError::into_inner).remove(server_id);
+        self.0.filters.lock().unwrap_or_else(PoisonError::into_inner).remove(server_id);
         let Some(disk) = self.0.disk(server_id) else { return };
         let _ = std::fs::remove_file(self.0.console(server_id));
         tokio::task::spawn_blocking(move || {
@@ -180,6 +229,8 @@ impl Inner {
             self.ensure_place(interface)?;
         }
         guest.console.follow(console.clone());
+        let own = ports.iter().map(|interface| (interface.network.clone(), interface.address.addr())).collect();
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner).insert(guest.server_id.clone(), own);
         let spec = GuestSpec {
             id: guest.server_id.clone(),
             disk,
@@ -191,7 +242,29 @@ impl Inner {
             components: self.options.components.clone(),
             program: self.options.program.clone(),
         };
-        self.fabric.boot(spec).map_err(|error| error.to_string())
+        let booted = self.fabric.boot(spec).map_err(|error| error.to_string())?;
+        self.tell_routes(&guest.server_id);
+        self.tell_filter(&guest.server_id);
+        Ok(booted)
+    }
+
+    fn tell_filter(&self, server_id: &str) {
+        let known = self.filters.lock().unwrap_or_else(PoisonError::into_inner).get(server_id).cloned();
+        let Some(mut filter) = known else { return };
+        let routes = self.routes.lock().unwrap_or_else(PoisonError::into_inner).get(server_id).cloned();
+        filter.pods = routes.into_iter().flatten().map(|route| route.range).collect();
+        if let Err(error) = self.fabric.filter(server_id, filter) {
+            tracing::warn!(server_id, %error, "security groups are not enforced for a machine");
+        }
+    }
+
+    fn tell_routes(&self, server_id: &str) {
+        let known = self.routes.lock().unwrap_or_else(PoisonError::into_inner).get(server_id).cloned();
+        if let Some(routes) = known.filter(|routes| !routes.is_empty())
+            && let Err(error) = self.fabric.route(server_id, routes)
+        {
+            tracing::warn!(server_id, %error, "a machine does not know where the pods of other nodes are");
+        }
     }
 
     /// The gateway of a network, where connections to the outside arrive.

@@ -4,12 +4,17 @@ mod hollow;
 mod join_config;
 mod machine;
 mod outside;
+mod security;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures::future::BoxFuture;
 use hangar_machine::cloud_init::{self, Instance};
+use hangar_machine::{PodRoute, PortFilter};
+use tokio::net::TcpStream;
 
 pub use hollow::HollowGuests;
 pub use machine::{MachineGuests, MachineOptions};
@@ -21,6 +26,14 @@ pub trait GuestDriver: Send + Sync {
     fn shut_down(&self, server_id: &str);
     /// The server is switched off; its disk stays.
     fn stop(&self, _server_id: &str) {}
+    /// Where the pods of a cluster's nodes are, for those of its servers.
+    fn routes(&self, _server_ids: &[String], _routes: &[PodRoute]) {}
+    /// What security groups allow a server; None: everything.
+    fn filter(&self, _server_id: &str, _filter: Option<PortFilter>) {}
+    /// A connection to an address of a guest, if it can be had.
+    fn connect(&self, _to: SocketAddrV4) -> Option<BoxFuture<'static, std::io::Result<TcpStream>>> {
+        None
+    }
 }
 
 /// A server as its guest sees it.
