@@ -8,6 +8,7 @@ mod plane;
 
 use std::path::Path;
 
+use base64::Engine as _;
 use plane::{Plane, until};
 use serde_json::Value;
 
@@ -23,6 +24,7 @@ fn a_worker_that_is_a_machine_runs_what_a_cluster_is_for() {
         assert!(said.contains("machines: processes with the real kubelet"), "{said}");
         the_kubelet_speaks_for_itself(plane);
         a_workload_does_what_it_says(plane);
+        wrong_user_data_keeps_a_machine_out(plane);
         what_was_killed_comes_back(plane);
         a_server_that_is_deleted_takes_everything_along(plane);
     });
@@ -104,6 +106,78 @@ fn pods_reach_pods_on_both_nodes_as_themselves(plane: &Plane) {
         let said = plane.tenant(CLUSTER, &["exec", "reader", "--", "bash", "-c", &ask]);
         assert!(said.contains(&own), "{pod} sees {said} instead of {own}");
     }
+}
+
+const TOKEN: &str = "\
+apiVersion: v1
+kind: Secret
+type: bootstrap.kubernetes.io/token
+metadata: { name: bootstrap-token-abcdef, namespace: kube-system }
+stringData:
+  token-id: abcdef
+  token-secret: 0123456789abcdef
+  usage-bootstrap-authentication: 'true'
+  usage-bootstrap-signing: 'true'
+  auth-extra-groups: system:bootstrappers:kubeadm:default-node-token
+";
+
+/// kubeadm says on the console what is wrong; it asks for minutes by itself, and here for seconds.
+fn wrong_user_data_keeps_a_machine_out(plane: &Plane) {
+    let base64 = base64::engine::general_purpose::STANDARD;
+    let machine = plane.get("machines")["items"][0]["metadata"]["name"].as_str().unwrap().to_owned();
+    let secret = plane.get(&format!("secret/{machine}"));
+    let right = String::from_utf8(base64.decode(secret["data"]["value"].as_str().unwrap()).unwrap()).unwrap();
+    let after = |mark: &str| {
+        right.split(mark).nth(1).unwrap().split_whitespace().next().unwrap().trim_matches(['"', '\'']).to_owned()
+    };
+    let reversed = |text: &str| text.chars().rev().collect::<String>();
+    let (hash, token) = (after("sha256:"), after("token: "));
+    // That of a machine goes when it has joined.
+    let file = plane.home().join("token.yaml");
+    std::fs::write(&file, TOKEN).unwrap();
+    plane.tenant(CLUSTER, &["apply", "-f", file.to_str().unwrap()]);
+    let discovery = right.lines().find(|line| line.trim() == "discovery:").unwrap();
+    let hasty =
+        right.replacen(discovery, &format!("{discovery}\n{}  timeout: 3s", discovery.replace("discovery:", "")), 1);
+    let wrong = [
+        (hasty.replace(&hash, &reversed(&hash)).replace(&token, "abcdef.0123456789abcdef"), "none of the public keys"),
+        (hasty.replace(&token, "abcdef.fedcba9876543210"), "couldn't validate the identity of the API Server"),
+        ("#cloud-config\nruncmd: [nonsense-command]\n".to_owned(), "nonsense-command: not found"),
+    ];
+    let clouds = std::fs::read(plane.home().join("clouds.yaml")).unwrap();
+    let config = hangar_openstack::CloudConfig::parse(&clouds, "openstack", None, None).unwrap();
+    let cloud = hangar_openstack::Cloud::new(config, hangar_openstack::http_transport(None).unwrap());
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let flavor_id = cloud.flavors().await.unwrap().remove(0).id;
+        let query = hangar_openstack::NetworkQuery { external: Some(false), ..Default::default() };
+        let network = cloud.networks(&query).await.unwrap().remove(0).id;
+        let mut servers = vec![];
+        for (index, (user_data, words)) in wrong.iter().enumerate() {
+            let wanted = hangar_openstack::CreateServer {
+                name: format!("intruder-{index}"),
+                flavor_id: flavor_id.clone(),
+                image_id: "c81cf709-d3a4-4f51-8ae7-8e9daca0cfd8".into(),
+                networks: vec![hangar_openstack::ServerNetwork { uuid: Some(network.clone()), ..Default::default() }],
+                user_data: Some(base64.encode(user_data)),
+                ..Default::default()
+            };
+            servers.push((cloud.create_server(&wanted).await.unwrap(), words));
+        }
+        for (id, words) in servers {
+            let console = loop {
+                let console = cloud.console_output(&id).await.unwrap_or_default();
+                if console.contains(" finished") {
+                    break console;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            };
+            assert!(console.contains(*words), "no {words:?} in {console}");
+            assert!(console.contains("runcmd failed"), "{console}");
+            cloud.delete_server(&id).await.unwrap();
+        }
+    });
+    let nodes = tenant(plane, "get nodes -o name");
+    assert!(!nodes.contains("intruder"), "{nodes}");
 }
 
 fn what_was_killed_comes_back(plane: &Plane) {

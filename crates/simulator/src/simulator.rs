@@ -227,7 +227,9 @@ impl Simulator {
 
     /// Boots the guests of servers that are already ACTIVE.
     pub fn set_guests(&self, driver: Arc<dyn GuestDriver>) {
-        *self.0.guests.lock().unwrap_or_else(PoisonError::into_inner) = Some(driver);
+        *self.0.guests.lock().unwrap_or_else(PoisonError::into_inner) = Some(driver.clone());
+        // A server may have gone while there was no driver to be told.
+        driver.retain(&self.world().state.servers.keys().cloned().collect());
         self.boot_active();
     }
 

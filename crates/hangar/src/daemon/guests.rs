@@ -3,7 +3,7 @@
 //! Holds: whoever asked for machines gets them or the reason why not; `auto` takes machines as long as the system allows them and lasts, and says so. A server
 //! stays what it was at its first start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -168,6 +168,10 @@ impl GuestDriver for Mixed {
     fn shut_down(&self, server_id: &str) {
         self.machines.shut_down(server_id);
         self.hollow.shut_down(server_id);
+    }
+
+    fn retain(&self, server_ids: &BTreeSet<String>) {
+        self.machines.retain(server_ids);
     }
 
     fn routes(&self, server_ids: &[String], routes: &[PodRoute]) {

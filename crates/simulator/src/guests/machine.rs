@@ -3,7 +3,7 @@
 //! Flows: boot -> the networks that the server is plugged into -> disk, programs of its image -> the fabric starts it. Holds: what the guest writes is on the
 //! server's console, and so is why it could not be started; a guest that still runs from before is left alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,6 +58,8 @@ struct Inner {
     /// Guests that are to run; each start has a number.
     wanted: Mutex<BTreeMap<String, u64>>,
     starts: AtomicU64,
+    /// Servers that are gone for good.
+    removed: Mutex<BTreeSet<String>>,
     /// What each guest was told last.
     routes: Mutex<BTreeMap<String, Vec<PodRoute>>>,
     /// What security groups allow each.
@@ -80,6 +82,7 @@ impl MachineGuests {
             outside,
             wanted: Mutex::default(),
             starts: AtomicU64::new(0),
+            removed: Mutex::default(),
             routes: Mutex::default(),
             filters: Mutex::default(),
             addresses: Mutex::default(),
@@ -107,6 +110,12 @@ impl GuestDriver for MachineGuests {
             number
         };
         tokio::spawn(keep_running(self.0.clone(), guest, number));
+    }
+
+    fn retain(&self, server_ids: &BTreeSet<String>) {
+        let disks = self.0.options.directory.join("disks").read_dir().into_iter().flatten().flatten();
+        let found = disks.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        found.filter(|id| !server_ids.contains(id)).for_each(|id| self.shut_down(&id));
     }
 
     fn routes(&self, server_ids: &[String], routes: &[PodRoute]) {
@@ -154,6 +163,7 @@ impl GuestDriver for MachineGuests {
         self.0.routes.lock().unwrap_or_else(PoisonError::into_inner).remove(server_id);
         self.0.addresses.lock().unwrap_or_else(PoisonError::into_inner).remove(server_id);
         self.0.filters.lock().unwrap_or_else(PoisonError::into_inner).remove(server_id);
+        self.0.removed.lock().unwrap_or_else(PoisonError::into_inner).insert(server_id.to_owned());
         let Some(disk) = self.0.disk(server_id) else { return };
         let _ = std::fs::remove_file(self.0.console(server_id));
         tokio::task::spawn_blocking(move || {
@@ -172,7 +182,17 @@ async fn keep_running(inner: Arc<Inner>, guest: Guest, number: u64) {
         let (booting, of, runtime) = (inner.clone(), guest.clone(), tokio::runtime::Handle::current());
         let booted = tokio::task::spawn_blocking(move || {
             let _entered = runtime.enter();
-            booting.boot(&of)
+            let booted = booting.boot(&of);
+            // Whoever switched it off meanwhile did not meet it; nor did whoever removed its disk.
+            if !booting.wanted().contains_key(&of.server_id) {
+                let _ = booting.fabric.power_off(&of.server_id);
+                if booting.removed.lock().unwrap_or_else(PoisonError::into_inner).contains(&of.server_id)
+                    && let Some(disk) = booting.disk(&of.server_id)
+                {
+                    let _ = remove_disk(&disk);
+                }
+            }
+            booted
         });
         let why = match booted.await {
             Ok(Ok(booted)) => match booted.ended().await {

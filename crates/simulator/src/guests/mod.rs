@@ -6,7 +6,7 @@ mod machine;
 mod outside;
 mod security;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,6 +26,8 @@ pub trait GuestDriver: Send + Sync {
     fn shut_down(&self, server_id: &str);
     /// The server is switched off; its disk stays.
     fn stop(&self, _server_id: &str) {}
+    /// These are all servers that there are: what is left of others goes.
+    fn retain(&self, _server_ids: &BTreeSet<String>) {}
     /// Where the pods of a cluster's nodes are, for those of its servers.
     fn routes(&self, _server_ids: &[String], _routes: &[PodRoute]) {}
     /// What security groups allow a server; None: everything.
