@@ -362,13 +362,13 @@ fn the_clouds_words_are_shown_and_it_heals(plane: &Plane) {
     plane.kubectl(&["scale", DEPLOYMENT, "--replicas=2"]);
     let unready = |machine: &Value| {
         condition(machine, "Ready").0 != "True"
-            && condition(machine, "Ready").1.contains("Quota exceeded for instances")
+            && condition(machine, "Ready").1.contains("leaves no room: servers: 1 needed, 1 of 1 used")
     };
     plane.until("machines", |list| list["items"].as_array().is_some_and(|machines| machines.iter().any(unready)));
     let tree = plane.run(&["describe", "cluster", CLUSTER]);
     let tree = String::from_utf8_lossy(&tree.stdout).replace(['│', '\n'], " ");
     let words: String = tree.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("Quota exceeded"), "{words}");
+    assert!(words.contains("openstack quota set --instances 2"), "{words}");
     plane.admin("PUT", "/admin/quotas/demo", &json!({ "instances": -1 }));
     plane.until(DEPLOYMENT, |deployment| deployment["status"]["availableReplicas"] == 2);
 }
