@@ -19,6 +19,15 @@ pub fn kubeconfig(cluster: &Object) -> Option<ObjectKey> {
     Some(ObjectKey::new("", "Secret", cluster.namespace(), &format!("{}-kubeconfig", cluster.name())))
 }
 
+/// What the contract has to say of a bootstrap config.
+pub const BOOTSTRAP_CONFIG: &[&str] = &[
+    "/metadata/labels",
+    "/metadata/ownerReferences",
+    "/status/dataSecretName",
+    "/status/initialization",
+    "/status/conditions[Ready]",
+];
+
 impl Controller<Context> for Machines {
     const READS: &'static [Read] = &[
         read(&[cluster()], &["/status/initialization"]),
@@ -27,16 +36,7 @@ impl Controller<Context> for Machines {
         read(&[owner::<MachineSet>()], &["/metadata/annotations/hangar.dev~1outdated-revision"]),
         // Whoever is being drained looks again by itself.
         read(&[neighbours::<MachineDrainRule>()], &[]),
-        read(
-            &[reference("/spec/bootstrap/configRef")],
-            &[
-                "/metadata/labels",
-                "/metadata/ownerReferences",
-                "/status/dataSecretName",
-                "/status/initialization",
-                "/status/conditions[Ready]",
-            ],
-        ),
+        read(&[reference("/spec/bootstrap/configRef")], BOOTSTRAP_CONFIG),
         read(
             &[reference("/spec/infrastructureRef")],
             &[

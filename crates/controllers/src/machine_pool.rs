@@ -9,22 +9,13 @@ use hangar_planner::{Reason, World};
 use jiff::Timestamp;
 
 use crate::Context;
-use crate::machine::kubeconfig;
+use crate::machine::{BOOTSTRAP_CONFIG, kubeconfig};
 
 impl Controller<Context> for MachinePools {
     const READS: &'static [Read] = &[
         read(&[cluster()], &["/status/initialization"]),
         read(&[cluster(), named("", "Secret", kubeconfig)], &["/data"]),
-        read(
-            &[reference("/spec/template/spec/bootstrap/configRef")],
-            &[
-                "/metadata/labels",
-                "/metadata/ownerReferences",
-                "/status/dataSecretName",
-                "/status/initialization",
-                "/status/conditions[Ready]",
-            ],
-        ),
+        read(&[reference("/spec/template/spec/bootstrap/configRef")], BOOTSTRAP_CONFIG),
         read(
             &[reference("/spec/template/spec/infrastructureRef")],
             &[

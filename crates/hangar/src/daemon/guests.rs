@@ -117,7 +117,9 @@ fn programs(store: &Store, guest: &Guest) -> BTreeMap<PathBuf, PathBuf> {
         let version: Version = named.clone().unwrap_or_else(|| default_version(name));
         let (found, path) = store.nearest(name, &version)?;
         if found != version && name == "kubelet" {
-            guest.console.line(format!("image: Kubernetes {version} is not installed, {found} runs in its place"));
+            guest.console.line(format!(
+                "image: requested Kubernetes {version}, running {found}: the requested version is not installed"
+            ));
         }
         Some((Path::new("/usr/bin").join(name), path))
     });
